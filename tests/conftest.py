@@ -16,7 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests send it, and a shell has what it starts in the background ignore it, with all that is started there.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Helpers that check: a failure is to show the values there as it does in a test.
-pytest.register_assert_rewrite("reuse_folders")
+pytest.register_assert_rewrite("tests.support.reuse_folders", "replayed", "small_runs")
 
 
 def pytest_collection_finish() -> None:
@@ -51,7 +51,7 @@ def same_numbers_in_any_order() -> None:
 @pytest.fixture(scope="session")
 def files(tmp_path_factory) -> Any:
     """A tiny set of models on the disk, for tests that leave it as it is."""
-    from random_set import write_random_set
+    from tests.support.random_set import write_random_set
 
     return write_random_set(tmp_path_factory.mktemp("models"))
 

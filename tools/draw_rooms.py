@@ -109,7 +109,7 @@ def draw(places: Places, every: Counter[Arrow], dark: list[Arrow]) -> Any:
     for room, (x, y) in places.items():
         fill, corner = FILLS[min(round(y / STEP), len(FILLS) - 1)], (x - WIDE / 2, y - HIGH / 2)
         axes.add_patch(FancyBboxPatch(corner, WIDE, HIGH, boxstyle=ROUND, fc=fill, ec=INK, zorder=3))
-        words = {"ha": "center", "va": "center", "color": INK, "zorder": 4}
+        words: dict[str, Any] = {"ha": "center", "va": "center", "color": INK, "zorder": 4}
         axes.text(x, y + 0.08, room, weight="bold", size=12, **words)
         axes.text(x, y - 0.13, f"{round(lines_of(room), -2):,} lines", size=9.5, **words)
     return figure

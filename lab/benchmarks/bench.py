@@ -22,9 +22,9 @@ from sdvg_core.devices.device import DTYPES, check_device, device_clock
 from sdvg_core.errors import BadInput
 from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.settings.execution import AUTO, AttentionChoice, Execution, KvDtype
+from tests.support.random_models import SCALES, random_models
 
 from .measure import Bench, Gauge, Sample, WarmUp, rounds
-from .models import SCALES, random_models
 from .results import SCHEMA, conditions, result_text, summarise_cases, summarise_memory
 from .variants import (
     MARKS,

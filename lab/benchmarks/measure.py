@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from lab.research.observed import observed
-from lab.research.routers import planned_route
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.errors import BadInput
 from sdvg_core.memory.sizes import PlanRequest
 from sdvg_core.report.run_report import RunReport
+from tests.support.routers import planned_route
 
 from .variants import Case, Setup, Variant
 

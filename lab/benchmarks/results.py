@@ -15,9 +15,9 @@ from sdvg_core.devices.device import versions_on
 from sdvg_core.memory.plan import PHASE_NAMES, gigabytes
 from sdvg_core.memory.sizes import PlanRequest, Sizes, phase_parts
 from sdvg_core.report.run_report import SECONDS
+from tests.support.random_models import Models, tensor_bytes
 
 from .measure import Sample, WarmUp
-from .models import Models, tensor_bytes
 from .variants import OURS, TARGET_ONLY, Case, Setup
 
 SCHEMA = 3

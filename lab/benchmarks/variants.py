@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.research.routers import planned_route
 from sdvg_core.causal_wan.attention import TorchOps, choose_attention
 from sdvg_core.causal_wan.context import Wan
 from sdvg_core.causal_wan.forward import compiled_stages
@@ -33,8 +32,8 @@ from sdvg_core.settings.context import Preset
 from sdvg_core.settings.execution import CompileMode, Execution, VaeLayers
 from sdvg_core.settings.load import DecoderName
 from sdvg_core.settings.route import CASCADE_MARGIN, First, Gate, Route, Stride, WorstFrame
-
-from .models import Models, codec_of, fast_codec
+from tests.support.random_models import Models, codec_of, fast_codec
+from tests.support.routers import planned_route
 
 TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY = "target-only", "draft-only", "anchor-only"
 ROUTES = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2", "r=4", "r=8")

@@ -21,8 +21,7 @@ from sdvg_core.settings.route import (
     WorstFrame,
     route_preset,
 )
-
-from .routers import RandomRouter
+from tests.support.routers import RandomRouter
 
 TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY = "target-only", "draft-only", "anchor-only"
 

@@ -48,8 +48,9 @@ class TensorCache:
         """Keep what one pass wrote into consecutive slots, in place of what an earlier one did."""
         self._layers[layer][slots[0]] = (k, v)
 
-    def read(self, layer: int, visible: int) -> tuple[Tensor, Tensor]:
+    def read(self, layer: int, visible: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Return the keys and values in slots 0 to `visible` (exclusive)."""
+        assert isinstance(visible, int)
         seen = [kv for first, kv in sorted(self._layers[layer].items()) if first < visible]
         return torch.cat([k for k, _ in seen], dim=1), torch.cat([v for _, v in seen], dim=1)
 

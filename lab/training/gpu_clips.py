@@ -82,7 +82,9 @@ class World:
 
     def __init__(self, device: torch.device) -> None:
         self.device, self._shipped = device, Shipped()
-        self.vae: WanCodec = load_vae(trained_set().vae, layers="planes", device=device)
+        vae = load_vae(trained_set().vae, layers="planes", device=device)
+        assert isinstance(vae, WanCodec)
+        self.vae = vae
         self.drafter, self.target = (self._shipped.models[role].to(device) for role in ("drafter", "target"))
 
     def prompts(self, scenes: list[Scene]) -> Prompts:

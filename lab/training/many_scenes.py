@@ -44,7 +44,7 @@ class Scenes:
         columns = [[[thing[number] for thing in pair] for pair in things] for number in range(len(_ABSENT))]
         parts = [torch.tensor(column, dtype=torch.float32, device=device) for column in columns]
         ground = torch.tensor([GROUNDS[scene.ground] for scene in scenes], device=device)
-        return cls(*parts, ground)
+        return cls(*[*parts, ground])
 
     def __getitem__(self, rows: Tensor | slice) -> Scenes:
         return Scenes(*(getattr(self, field.name)[rows] for field in fields(self)))

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from lab.research.metrics import judge
@@ -116,6 +117,12 @@ def interval(value: Callable[[Any], float], count: int, draws: int = 2000) -> st
     return f"{value(np.arange(count)):.2f} [{low:.2f}, {high:.2f}]"
 
 
+def interval_of_mean(values: ArrayLike) -> str:
+    """Return the mean of figures `prompts ...` with its interval; NaN is left out."""
+    array = np.asarray(values)
+    return interval(lambda numbers: float(np.nanmean(array[numbers])), len(array))
+
+
 def tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return by kind of prompt the figures of every block, and those of videos of several lengths."""
     made: dict[str, Any] = {}
@@ -138,10 +145,8 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 return float(100 * (anchor - draft) / (target - draft))
 
             found[f"{blocks} blocks"] = {
-                "dB": {name: interval(lambda i, of=of: of[i].mean(), len(part)) for name, of in whole.items()},
-                "there": {
-                    name: interval(lambda i, of=of: np.nanmean(of[i]), len(part)) for name, of in last.items()
-                },
+                "dB": {name: interval_of_mean(of) for name, of in whole.items()},
+                "there": {name: interval_of_mean(of) for name, of in last.items()},
                 "share closed": interval(share, len(part)),
             }
         made[f"{kind} ({len(part)})"] = found

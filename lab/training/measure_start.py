@@ -33,7 +33,7 @@ from sdvg_core.weights.latents import save_latents
 
 from .common import seeded
 from .contact_sheet import Strip, draw
-from .measure_pair import interval, scenes_of
+from .measure_pair import interval_of_mean, scenes_of
 from .presence import presence
 
 BLOCKS, FRAMES = 4, 45
@@ -167,24 +167,20 @@ def restyle_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if "followed" in dB:
             values["follows the clip, %"] = 100 * (dB["followed"] > dB["prompt"]).float().mean(dim=1)
         values["there, %"] = 100 * torch.tensor([cell["there"] for cell in cells]).mean(dim=1)
-        table[way] = {
-            name: interval(lambda i, of=of: of[i].mean().item(), len(rows)) for name, of in values.items()
-        }
+        table[way] = {name: interval_of_mean(of) for name, of in values.items()}
     return table
 
 
 def extend_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return by what was given the figures with their intervals."""
-    table = {}
+    table: dict[str, Any] = {}
     for frames in GIVEN:
         dB = {of: torch.tensor([row["found"][of][str(frames)] for row in rows]) for of in ("dB", "whole dB")}
         dB["less than whole"] = dB["dB"] - dB["whole dB"]
-        table[f"{frames} latent frames"] = {
-            name: interval(lambda i, of=of: of[i].mean().item(), len(rows)) for name, of in dB.items()
-        }
+        table[f"{frames} latent frames"] = {name: interval_of_mean(of) for name, of in dB.items()}
     for name in rows[0]["found"]["change"]:
         change = torch.tensor([row["found"]["change"][name] for row in rows])
-        table[name] = interval(lambda i, of=change: of[i].mean().item(), len(rows))
+        table[name] = interval_of_mean(change)
     return table
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from lab.research.metrics import judge
 from lab.research.world import held_out_prompts, render
 from sdvg_core.decoders.open import load_vae
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.types import Condition
 from sdvg_core.loading.headers import check_models
@@ -28,7 +29,7 @@ from sdvg_core.pocket.world import SIZE
 from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
 
 from .causal import BLOCKS, FRAMES
-from .measure_pair import interval
+from .measure_pair import interval_of_mean
 
 ROUTES = {
     "drafter": Route(First(0)),
@@ -43,6 +44,12 @@ def decibels(shown: Tensor, truth: Tensor) -> Tensor:
     return -10 * (shown - truth).square().mean().log10()
 
 
+def made(engine: Engine, route: Route, condition: Condition) -> Tensor:
+    """Return the latents `1 c t h w` of a clip."""
+    run = plan_run(engine, route, lambda _: condition, blocks=BLOCKS, seed=0, width=SIZE, height=SIZE)
+    return torch.cat([block.block.latents for block in run.blocks()], dim=2)
+
+
 def measured(prompts: int) -> dict[str, dict[str, str]]:
     """Return COLUMNS by who made the clip: the world itself, or a route."""
     files, load = trained_set(), pocket_options()
@@ -50,24 +57,19 @@ def measured(prompts: int) -> dict[str, dict[str, str]]:
     engine = load_models(files, load, check_models(files, load)).build()
     texts = held_out_prompts(prompts, seed=0)
     embeddings = encode_prompts(files, texts, load)
-    size = {"width": SIZE, "height": SIZE}
     rows = defaultdict(list)
     for text in texts:
         scene, condition = parse(text), Condition(embeddings[text], text)
         clips = {"the world": full.encode(render(scene, torch.arange(FRAMES))[None])}
         for name, route in ROUTES.items():
-            run = plan_run(engine, route, lambda _, of=condition: of, blocks=BLOCKS, seed=0, **size)
-            clips[name] = torch.cat([block.block.latents for block in run.blocks()], dim=2)
+            clips[name] = made(engine, route, condition)
         for name, latents in clips.items():
             shown, truth = fast.decode(latents)[0][0], full.decode(latents)[0][0]
             quality = [judge(frames, scene).quality.mean() for frames in (shown, truth)]
             rows[name].append(torch.stack([decibels(shown[0], truth[0]), decibels(shown, truth), *quality]))
     tables = {name: torch.stack(of) for name, of in rows.items()}
     return {
-        name: {
-            column: interval(lambda i, of=table[:, place]: of[i].mean().item(), prompts)
-            for place, column in enumerate(COLUMNS)
-        }
+        name: {column: interval_of_mean(table[:, place]) for place, column in enumerate(COLUMNS)}
         for name, table in tables.items()
     }
 

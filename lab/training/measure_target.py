@@ -31,7 +31,7 @@ from sdvg_core.pocket.world import SHAPES, Scene
 from .causal import FRAMES
 from .common import seeded
 from .many_scenes import Scenes, quality
-from .measure_pair import KINDS, SEAMS, interval, scenes_of
+from .measure_pair import KINDS, SEAMS, interval_of_mean, scenes_of
 from .presence import at_its_place
 from .roll_out import roll_out
 from .shapes import ShapeNet
@@ -105,7 +105,7 @@ def figure(values: Any) -> str:
     """Return the mean with its interval, or alone if they are few."""
     if len(values) < 10:
         return f"{np.nanmean(values):.2f}"
-    return interval(lambda i: float(np.nanmean(values[i])), len(values))
+    return interval_of_mean(values)
 
 
 def tables(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

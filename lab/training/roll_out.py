@@ -36,7 +36,8 @@ Of two things, one may be lost or discoloured in it: the prompt says what it sho
 def encode_stills(vae: WanCodec | TaehvCodec, stills: Tensor) -> Tensor:
     """Return the latents `b n c h w` of pixel frames `b n c h w`, each encoded as an image."""
     latents = vae.encode(stills.flatten(0, 1)[:, None])
-    return latents[:, :, 0].unflatten(0, stills.shape[:2])
+    stacked: Tensor = latents[:, :, 0].unflatten(0, stills.shape[:2])
+    return stacked
 
 
 def roll_out(

@@ -56,7 +56,9 @@ class Shipped:
         self._encoder = UMT5EncoderModel(CONFIG).eval().requires_grad_(False)
         self._encoder.load_state_dict(weights | {TABLE_COPY: weights[TOKEN_TABLE]})
         self._tokens = Tokens(stored[SPIECE].numpy().tobytes())
-        self.vae: WanCodec = load_vae(files.vae, layers="planes")
+        vae = load_vae(files.vae, layers="planes")
+        assert isinstance(vae, WanCodec)
+        self.vae = vae
         self.models = {role: load_model(getattr(files, role)) for role in ("drafter", "target")}
 
     @torch.no_grad()
@@ -68,4 +70,5 @@ class Shipped:
 
 def load_model(path: Path) -> WanTree:
     """Return a transformer of a file."""
-    return load_wan(path, dtype=torch.float32).tree.requires_grad_(False)
+    tree: WanTree = load_wan(path, dtype=torch.float32).tree
+    return tree.requires_grad_(False)

@@ -22,6 +22,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ from .causal import BLOCK, SCHEDULE, Prompted
 from .common import Average, Log, save_checkpoint, seeded, set_rate
 from .export import save_model
 from .gpu_clips import Data, Prompts, World, route_qualities, step_errors, true_clips
-from .measure_pair import ROUTES, interval, scenes_of
+from .measure_pair import ROUTES, interval_of_mean, scenes_of
 from .on_gpu import Batch, Gradients, HalfPrompted, cuda_graph
 
 ROWS = {"made": 0.5, "true": 0.2, "own": 0.3}
@@ -196,10 +197,10 @@ class Trainer:
         for kind, step in self.steps.items():
             batch = self.batch(kind)
             step(batch)
-            plain = self._seconds(lambda step=step, batch=batch: step(batch))
+            plain = self._seconds(partial(step, batch))
             try:
                 step.record(batch, cuda_graph)
-                recorded = self._seconds(lambda step=step, batch=batch: step(batch))
+                recorded = self._seconds(partial(step, batch))
             except RuntimeError as problem:
                 step.forget()
                 self.log(stage="not recorded", kind=kind, seconds=plain, problem=str(problem)[:300])
@@ -296,9 +297,9 @@ def compared(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) 
     figures: dict[str, str] = {}
     for name in ROUTES if count > 2 else ():
         old, new = (np.array([np.mean(row[name]) for row in rows[:count]]) for rows in (before, after))
-        figures[f"{name} before"] = interval(lambda rows, of=old: of[rows].mean(), count)
-        figures[f"{name} after"] = interval(lambda rows, of=new: of[rows].mean(), count)
-        figures[f"{name} change"] = interval(lambda rows, of=new - old: of[rows].mean(), count)
+        figures[f"{name} before"] = interval_of_mean(old)
+        figures[f"{name} after"] = interval_of_mean(new)
+        figures[f"{name} change"] = interval_of_mean(new - old)
     return figures
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from torch import Tensor
 from ..devices.compiling import Backend, _Result, compiled, copy_function, float64_device
 from ..engine.inputs import Control
 from .attention import TorchOps
-from .cache import CacheSlots, KVCache
+from .cache import CacheSlots
 from .modules import WanBlock
 
 TextKV = tuple[tuple[Tensor, Tensor], ...]
@@ -171,6 +171,17 @@ def compiled_stages(compiler: Backend | None) -> Stages:
     )
 
 
+class KeysAndValues(Protocol):
+    """What a pass writes its keys and values into, `b l n d`, and reads those of its context from, by layer."""
+
+    def write(self, layer: int, slots: Sequence[int], k: Tensor, v: Tensor) -> None:
+        """Keep those of consecutive frames."""
+
+    def read(self, layer: int, visible: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Return those in the visible slots; a number stands for the first ones."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
     """The inputs of a forward pass except latents. `text`: the prompt's K/V.
@@ -180,7 +191,7 @@ class Pass:
     """
 
     text: TextKV
-    cache: KVCache | _OwnTokens
+    cache: KeysAndValues
     slots: CacheSlots
     rope: Any
     ops: TorchOps

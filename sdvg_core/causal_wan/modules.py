@@ -108,7 +108,9 @@ class WanHead(nn.Module):
 
 
 class WanTree(nn.Module):
-    """The modules of one transformer, without a forward pass."""
+    """The modules of one transformer, without a forward pass. Has the sizes of `WanConfig` as attributes."""
+
+    text_len: int
 
     def __init__(self, config: WanConfig) -> None:
         super().__init__()

@@ -9,8 +9,8 @@ does; settings, whose shape may change, are listed apart and do not count. Left 
 not always write alike, pictures of routes, which show seconds, and the nodes, whose latents
 tests/comfyui/test_same_latents.py holds against the command line's.
 
-It relies on nothing but options, the files that are written, the weights in sdvg_core/pocket, and
-tests/random_set.py, and imports no module of the core; so it serves for a checkout whose modules lie elsewhere.
+It relies on nothing but options, the files that are written, the weights in sdvg_core/pocket, and the checkout's
+tests/support/random_set.py; so it serves for a checkout whose modules lie elsewhere.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests"))  # this is run as a program
+sys.path.append(str(ROOT))  # this is run as a program
 
-from cli_runs import override  # noqa: E402
+from tests.support.cli_runs import override  # noqa: E402
 
 WEIGHTS = "sdvg_core/pocket/weights"
 Digest = dict[str, Any]
@@ -139,7 +139,7 @@ class Place:
         done = subprocess.run(
             [str(self.python), *words],
             cwd=self.checkout,
-            env={**ENVIRONMENT, "PYTHONPATH": f"{self.checkout}{os.pathsep}{self.checkout / 'tests'}"},
+            env={**ENVIRONMENT, "PYTHONPATH": str(self.checkout)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -161,7 +161,7 @@ def prepare(place: Place) -> None:
     ours = Path(place.run("-c", "import sdvg_core; print(sdvg_core.__file__)").strip()).resolve()
     if not ours.is_relative_to(place.checkout):
         raise RuntimeError(f"expected to run the code of {place.checkout}, but Python finds {ours}")
-    write = "import pathlib, sys; from random_set import write_random_set as write"
+    write = "import pathlib, sys; from tests.support.random_set import write_random_set as write"
     place.run("-c", f"{write}; write(pathlib.Path(sys.argv[1]))", str(place.folder / "models"))
     place.run(*place.command(directed("--seed 5", "tar"), place.folder / "clip"))
     (place.folder / "prompts.txt").write_text("a red ball\na blue cube\n", encoding="utf-8")

@@ -17,7 +17,6 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "faults"))
 from faulty import REQUEST, footprint, make_loaded, make_video, quick, resident_bytes
-from tiny import POLICIES, condition, scripted
 from torch._subclasses.fake_tensor import FakeTensor
 
 from sdvg_core.engine.records import BlockRecord
@@ -26,6 +25,7 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import First, Gate, Route
 from sdvg_core.text.prompts import Conditions
 from sdvg_core.weights.latents import load_latents
+from tests.support.tiny import POLICIES, condition, scripted
 
 ROUTERS = (
     Route(Gate(0.3)),

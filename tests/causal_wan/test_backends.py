@@ -11,7 +11,6 @@ from typing import get_args
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdvg_core.loading.headers as checking
@@ -23,6 +22,7 @@ from sdvg_core.loading.headers import check_models
 from sdvg_core.loading.load import load_models
 from sdvg_core.settings.execution import AttentionChoice, Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
+from tests.support.tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 AMPERE, HOPPER, TURING = (8, 0), (9, 0), (7, 5)

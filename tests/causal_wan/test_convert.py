@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import fork
 from quantised_files import MATRIX, Q, quantised_state
-from read_only import make_read_only
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from wan_files import NARROW, NARROW_METADATA, TINY, prefixed, random_state, save
@@ -27,6 +25,8 @@ from sdvg_core.loading import convert
 from sdvg_core.weights import growing_file
 from sdvg_core.weights.kitchen import FORMATS, KitchenLinear, layout_of
 from sdvg_core.weights.weight_file import open_weights
+from tests.support.forked import fork
+from tests.support.read_only import make_read_only
 
 pytest.importorskip("comfy_kitchen")
 Usage = namedtuple("Usage", "total used free")

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import (
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils.flop_counter import FlopCounterMode
+
+from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.forward import compiled_stages
+from sdvg_core.causal_wan.generator import REMEMBERED_TABLES, CausalWanGenerator
+from sdvg_core.devices.compiling import INDUCTOR
+from sdvg_core.engine.inputs import BlockCall
+from sdvg_core.engine.speculate import EmittedBlock
+from sdvg_core.engine.types import History, plan_spans
+from tests.support.tiny import (
     CONFIG,
     POLICIES,
     PROMPT,
@@ -24,17 +35,6 @@ from tiny import (
     run,
     scripted,
 )
-from torch import Tensor
-from torch._dynamo.testing import CompileCounterWithBackend
-from torch.utils.flop_counter import FlopCounterMode
-
-from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.forward import compiled_stages
-from sdvg_core.causal_wan.generator import REMEMBERED_TABLES, CausalWanGenerator
-from sdvg_core.devices.compiling import INDUCTOR
-from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.speculate import EmittedBlock
-from sdvg_core.engine.types import History, plan_spans
 
 
 class OpenOps(TorchOps):

@@ -7,21 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import (
-    CONFIG,
-    POLICIES,
-    PROMPT,
-    SIZE,
-    EchoCodec,
-    as_anchors,
-    condition,
-    generator_of,
-    make_generator,
-    make_noise,
-    random_tree,
-)
 
-from lab.benchmarks.models import SCALES
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import CacheSlots, Fp8KVCache, KVCache, to_fp8
 from sdvg_core.causal_wan.context import BlockContext
@@ -37,6 +23,20 @@ from sdvg_core.report.assemble import FP8_NOTE, notes_on
 from sdvg_core.settings.context import Preset, Recompute, Rolling
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
+from tests.support.random_models import SCALES
+from tests.support.tiny import (
+    CONFIG,
+    POLICIES,
+    PROMPT,
+    SIZE,
+    EchoCodec,
+    as_anchors,
+    condition,
+    generator_of,
+    make_generator,
+    make_noise,
+    random_tree,
+)
 
 SECOND, CUT = condition(6), replace(condition(6), cut=True)
 WINDOW, SINK, BLOCKS = 9, 2, 9

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from cli_runs import options
+
+from tests.support.cli_runs import options
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 import torch
-from cli_runs import OUTPUTS, generate, latents, names, pixel_frames, report
 from PIL import Image
 
 import sdvg_core
@@ -14,6 +13,7 @@ from sdvg_core.decoders.open import load_vae
 from sdvg_core.settings.fields import from_json
 from sdvg_core.settings.route import CASCADE_MARGIN, Gate, Route, WorstFrame
 from sdvg_core.weights.latents import save_latents
+from tests.support.cli_runs import OUTPUTS, generate, latents, names, pixel_frames, report
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import OUTPUTS, SMALL, names, options, override, refused, report
 from safetensors.torch import load_file, save_file
 
 import sdvg_core
 from sdvg_core.cli import COMMANDS, main, make_parser
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.weights.model_files import KNOWN_MODELS
+from tests.support.cli_runs import OUTPUTS, SMALL, names, options, override, refused, report
 
 
 def test_doctor_says_what_a_file_is(files, capsys):

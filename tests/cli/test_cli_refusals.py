@@ -9,10 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from cli_runs import SMALL, override, refused
-from forked import fork
 from safetensors.torch import load_file, save_file
-from thinned import in_turn
 
 import sdvg_core
 from sdvg_core import errors
@@ -23,6 +20,9 @@ from sdvg_core.errors import BadInput, see
 from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.videos import batch, maker
+from tests.support.cli_runs import SMALL, override, refused
+from tests.support.forked import fork
+from tests.support.thinned import in_turn
 
 LONG = "x" * 300
 PATHS = (

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cli_runs import latents, override, refused, report, without
 from PIL import Image
-from random_set import write_controls
 from safetensors.torch import save_file
-from sounds import heard, tone
 
 from sdvg_core.cli import main
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
+from tests.support.cli_runs import latents, override, refused, report, without
+from tests.support.random_set import write_controls
+from tests.support.sounds import heard, tone
 
 pytestmark = pytest.mark.heavy
 

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import SMALL, override, report
-from forked import fork
 from safetensors.torch import save_file
-from scratch_option import copy_with_option
+
+from tests.support.cli_runs import SMALL, override, report
+from tests.support.forked import fork
+from tests.support.scratch_option import copy_with_option
 
 COMMAND = '''
 """Say good day."""

@@ -7,15 +7,15 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from cli_runs import OUTPUTS, SMALL, generate, names, options, override, report
-from forked import fork
-from read_only import make_read_only
-from reuse_folders import after_block, contents, ctrl_c, stopped
 
 from sdvg_core.cli import main, making
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import lock_folder
 from sdvg_core.videos import batch, maker
+from tests.support.cli_runs import OUTPUTS, SMALL, generate, names, options, override, report
+from tests.support.forked import fork
+from tests.support.read_only import make_read_only
+from tests.support.reuse_folders import after_block, contents, ctrl_c, stopped
 
 BALL = ("--prompt", "a red ball", "--blocks", "2")
 

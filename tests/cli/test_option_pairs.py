@@ -7,7 +7,6 @@ import shlex
 from itertools import combinations
 
 import pytest
-from cli_runs import generate, options, override, refused, without
 
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.making import read_prompts
@@ -19,6 +18,7 @@ from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import POLICIES, Budget, First, Gate, Mean, Route, Stride, route_preset
 from sdvg_core.videos.resolve import resolve_files
+from tests.support.cli_runs import generate, options, override, refused, without
 
 OF_ROUTE = {
     "--preset": ("fast", "careful", "hybrid"),

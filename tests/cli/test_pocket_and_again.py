@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import OUTPUTS, generate, latents, names, options, override, refused, report
-from forked import fork_workers
 from torch import equal
 
 from sdvg_core import BadInput, LoadOptions, make, read_report
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.again import load_again
+from tests.support.cli_runs import OUTPUTS, generate, latents, names, options, override, refused, report
+from tests.support.forked import fork_workers
 
 pytestmark = pytest.mark.heavy
 

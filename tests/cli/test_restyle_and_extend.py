@@ -8,9 +8,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from cli_runs import latents, pixel_frames, refused, report
 from PIL import Image
-from sounds import heard, tone
 
 from lab.research.world import render
 from sdvg_core.cli import main
@@ -19,6 +17,8 @@ from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.settings.request import blocks_in
+from tests.support.cli_runs import latents, pixel_frames, refused, report
+from tests.support.sounds import heard, tone
 
 pytestmark = pytest.mark.heavy
 

@@ -8,13 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cli_runs import OUTPUTS, SMALL, names, override
-from forked import fork, signalled
 
 import sdvg_core
 from sdvg_core.__main__ import run
 from sdvg_core.cli import main
 from sdvg_core.files.outputs import unfinished_blocks
+from tests.support.cli_runs import OUTPUTS, SMALL, names, override
+from tests.support.forked import fork, signalled
 
 ENVIRONMENT = {
     **os.environ,

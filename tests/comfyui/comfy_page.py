@@ -1,4 +1,4 @@
-"""ComfyUI's page in a headless Chromium, as an artist sees it. What that needs, tests/browser.py says."""
+"""ComfyUI's page in a headless Chromium, as an artist sees it. What that needs, tests/support/browser.py says."""
 
 import json
 import re
@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from browser import browse as run_page
 from running_server import ROOT
+
+from tests.support.browser import browse as run_page
 
 HERE = Path(__file__).resolve().parent
 NODES = (

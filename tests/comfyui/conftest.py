@@ -35,8 +35,8 @@ def start_comfyui(*, gpu):
     if checkout is None:
         return "no checkout of ComfyUI (COMFYUI_PATH, ~/comfy/ComfyUI, or two folders up): see README.md here"
     sys.path.insert(0, str(ROOT))
-    import lab.benchmarks.models  # which helpers use, as the next: while the root is in the path
-    import lab.research.routers  # noqa: F401
+    import sdvg_core  # noqa: F401 - which helpers use, as the next: while the root is in the path
+    import tests.support  # noqa: F401
 
     # The repository's root would make `import nodes` find ours.
     sys.path[:] = [str(checkout), *(place for place in sys.path if Path(place or ".").resolve() != ROOT)]

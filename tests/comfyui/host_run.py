@@ -13,7 +13,6 @@ import comfy.sd
 import torch
 from comfy.model_patcher import ModelPatcher
 from host_tiny import generator_of, load_model, load_vae, random_weights
-from random_set import write_random_set
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.nodes.host.sockets import HostScorer, PromptEntry, RouterValue, load_host_scorer
@@ -27,7 +26,8 @@ from sdvg_pack.sdvg_core.settings.route import Custom, Route
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from lab.research.routers import PlannedRouter
+from tests.support.random_set import write_random_set
+from tests.support.routers import PlannedRouter
 
 TEXT = "a small red ball moves from left to right"
 ROUTE = "raaraarar"

@@ -23,10 +23,11 @@ import safetensors.torch
 import torch
 from comfy_extras.frame_interpolation_models.ifnet import IFNet
 from PIL import Image
-from random_set import write_controls, write_random_set
 from safetensors.torch import save_file
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_pack.sdvg_core.files.video import write_mp4
+
+from tests.support.random_set import write_controls, write_random_set
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKOUT = Path(comfy.sd.__file__).resolve().parents[1]

@@ -22,8 +22,9 @@ from sdvg_pack.nodes.page.live import RUNS
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.scorers import preprocess
 from sdvg_pack.sdvg_core.settings.route import First, Gate, Route, TargetOnly
-from thinned import in_turn
 from torch.nn.modules.module import register_module_forward_pre_hook
+
+from tests.support.thinned import in_turn
 
 pytestmark = pytest.mark.comfyui
 

@@ -43,7 +43,8 @@ from sdvg_pack.sdvg_core.memory.plan import PART_NAMES
 from sdvg_pack.sdvg_core.settings.context import Preset, get_preset
 from sdvg_pack.sdvg_core.weights.weight_file import open_weights
 from test_host_model import fp8
-from thinned import in_turn
+
+from tests.support.thinned import in_turn
 
 pytestmark = pytest.mark.comfyui
 

@@ -13,7 +13,6 @@ from comfy.ldm.wan.vae import AttentionBlock, WanVAE
 from comfy.model_patcher import ModelPatcher, ModelPatcherDynamic
 from host_run import make_job, video_of
 from host_tiny import VAE_DIM, load_vae
-from live_bytes import Peak
 from sdvg_pack.nodes import run
 from sdvg_pack.nodes.host import memory
 from sdvg_pack.nodes.host.job import Job
@@ -47,6 +46,8 @@ from sdvg_pack.sdvg_core.settings.request import VideoRequest
 from sdvg_pack.sdvg_core.settings.route import Route
 from server import PromptServer
 from torch.utils._pytree import tree_leaves
+
+from tests.support.live_bytes import Peak
 
 pytestmark = pytest.mark.comfyui
 

@@ -50,7 +50,8 @@ from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from sdvg_pack.sdvg_core.settings.request import Strength
 from sdvg_pack.sdvg_core.settings.route import First, Route, TargetOnly
-from thinned import in_turn
+
+from tests.support.thinned import in_turn
 
 SEED = 11
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]

@@ -19,9 +19,9 @@ from sdvg_pack.nodes.prompts import Prompt
 from sdvg_pack.nodes.start import StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pocket.grammar import understand
-from sounds import tone
 
 from nodes import ConditioningAverage, ConditioningConcat, ConditioningZeroOut
+from tests.support.sounds import tone
 
 pytestmark = pytest.mark.comfyui
 

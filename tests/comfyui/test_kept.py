@@ -24,8 +24,9 @@ from sdvg_pack.sdvg_core.engine.types import Span
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from sdvg_pack.sdvg_core.weights.latents import load_latents, save_latents
-from thinned import in_turn
 from torch import Tensor
+
+from tests.support.thinned import in_turn
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
 KEEP = 4

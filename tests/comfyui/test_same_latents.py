@@ -14,7 +14,6 @@ import pytest
 import safetensors.torch
 import torch
 from comfy.latent_formats import Wan21
-from random_set import write_random_set
 from sdvg_pack.nodes import run
 from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.files import load_checkpoint
@@ -28,6 +27,8 @@ from sdvg_pack.sdvg_core.loading.load import encode_prompts
 from sdvg_pack.sdvg_core.report.assemble import FP8_NOTE
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from sdvg_pack.sdvg_core.settings.load import LoadOptions
+
+from tests.support.random_set import write_random_set
 
 pytestmark = pytest.mark.comfyui
 

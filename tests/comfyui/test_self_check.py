@@ -17,7 +17,8 @@ from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from test_host_control import job_of, load_vace, positive
 from test_host_model import STORED
-from thinned import in_turn
+
+from tests.support.thinned import in_turn
 
 pytestmark = pytest.mark.comfyui
 

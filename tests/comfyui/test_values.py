@@ -17,7 +17,6 @@ import torch
 from comfy_api.latest import io, ui
 from host_run import TEXT, make_job, video_of
 from PIL import Image
-from scratch_option import WORDS, copy_with_option
 from sdvg_pack.nodes import router
 from sdvg_pack.nodes.host.conditioning import read_conditions
 from sdvg_pack.nodes.host.job import crop_note, fit, footage_of, start_picture
@@ -32,6 +31,8 @@ from sdvg_pack.nodes.sampler import plain
 from sdvg_pack.nodes.schema import check_values, numbers, saved_by, workflow_id
 from sdvg_pack.nodes.start import EXTEND, StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
+
+from tests.support.scratch_option import WORDS, copy_with_option
 
 pytestmark = pytest.mark.comfyui
 

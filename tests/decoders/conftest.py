@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from random_set import wan_vae_to_original
 from safetensors.torch import save_file
 from vae_parts import make_vae
 
 from sdvg_core.decoders.open import load_vae
+from tests.support.random_set import wan_vae_to_original
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from random_set import wan_vae_to_original
 from safetensors.torch import save_file
 from tae_parts import DECODER, PUBLISHED, codec_of, random_tae, tae_shapes
 from vae_parts import decode_whole, make_vae, random_frames, random_latents, random_vae
@@ -17,6 +16,7 @@ from sdvg_core.decoders.taehv import PUBLISHED_TAES, TaehvCodec, find_taehv, kin
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
 from sdvg_core.weights.weight_file import TensorInfo, WeightFile
+from tests.support.random_set import wan_vae_to_original
 
 NAME = "taew2_1.safetensors"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from tae_parts import codec_of, random_tae, tae_shapes, whole_decode, whole_encode
-from tiny import can_compile
 from torch._dynamo.testing import CompileCounterWithBackend
 from vae_parts import MEAN, STD, assert_still_a_value, decode_pieces, random_frames, random_latents
 
 from sdvg_core.errors import BadInput
+from tests.support.tiny import can_compile
 
 ROUNDING = 5e-6
 """Of float32: convolutions over another number of frames add in another order."""

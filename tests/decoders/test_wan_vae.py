@@ -9,7 +9,6 @@ import torch
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanRMS_norm
 from tae_parts import codec_of as tae_codec_of
 from tae_parts import random_tae
-from tiny import can_compile
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 from vae_parts import (
@@ -32,6 +31,7 @@ from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.execution import VaeLayers
+from tests.support.tiny import can_compile
 
 # --- decode
 

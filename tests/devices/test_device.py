@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runs import generate, options, report
-from random_set import write_random_set
 from torch import Tensor, nn
 
 from sdvg_core.causal_wan import forward
@@ -24,6 +22,8 @@ from sdvg_core.loading.load import load_models
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.weights.quantized import Fp8Linear
+from tests.support.cli_runs import generate, options, report
+from tests.support.random_set import write_random_set
 
 FIRST, SECOND, CPU = torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")
 

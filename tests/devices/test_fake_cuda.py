@@ -14,17 +14,13 @@ from typing import Any
 
 import pytest
 import torch
-from live_bytes import Peak
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lab.benchmarks import models
 from lab.benchmarks.measure import Bench, Gauge, metered
-from lab.benchmarks.models import PROMPT, Models, random_models
 from lab.benchmarks.variants import Case, Setup, Variant, parse_route, parse_variant, set_up
-from lab.research.routers import planned_route
 from sdvg_core.causal_wan import attention, forward
 from sdvg_core.causal_wan.generator import build_engine
 from sdvg_core.decoders import wan_vae
@@ -42,6 +38,10 @@ from sdvg_core.settings.context import Rolling
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
 from sdvg_core.settings.schedules import shifted_table
+from tests.support import random_models as models
+from tests.support.live_bytes import Peak
+from tests.support.random_models import PROMPT, Models, random_models
+from tests.support.routers import planned_route
 
 GPU, OTHER_GPU, CPU = torch.device("lazy", 0), torch.device("lazy", 1), torch.device("cpu")
 BLOCKS = 3  # the third's context is the first that a picture is encoded for

@@ -23,14 +23,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_any, tree_leaves, tree_map
 
-from lab.benchmarks import models
-from lab.benchmarks.models import TINY
 from lab.benchmarks.variants import OURS, Case, parse_route, set_up
 from sdvg_core.devices import device as devices
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.reuse import PartKeys, Reuse, Store
 from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.files.video import Mp4Writer
+from tests.support import random_models as models
+from tests.support.random_models import TINY
 
 GPU = torch.device("lazy", 0)
 BLOCKS = 5

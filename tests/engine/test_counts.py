@@ -8,8 +8,16 @@ from functools import cache
 
 import pytest
 import torch
-from thinned import in_turn
-from tiny import (
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.context import Model
+from sdvg_core.engine.inputs import BlockCall, KeyedNoise
+from sdvg_core.engine.types import Block, Cost, History, Span, plan_spans
+from sdvg_core.settings.route import Gate, Route
+from tests.support.thinned import in_turn
+from tests.support.tiny import (
     CONFIG,
     PROMPT,
     SIZE,
@@ -25,14 +33,6 @@ from tiny import (
     run,
     scripted,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-
-from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.context import Model
-from sdvg_core.engine.inputs import BlockCall, KeyedNoise
-from sdvg_core.engine.types import Block, Cost, History, Span, plan_spans
-from sdvg_core.settings.route import Gate, Route
 
 
 def works(emitted, who):

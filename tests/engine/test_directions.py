@@ -11,19 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from thinned import every_pair
-from tiny import (
-    CONTEXTS,
-    POLICIES,
-    SIZE,
-    BrightScorer,
-    generator_of,
-    latents_of,
-    make_engine,
-    planned,
-    run,
-    scripted,
-)
 from torch import Tensor
 
 from sdvg_core.engine.plan import EVERY_ROLE, WITHOUT, Lead, Roles, RunPlan, plan_blocks
@@ -35,6 +22,19 @@ from sdvg_core.errors import BadInput
 from sdvg_core.settings.decision import Reason
 from sdvg_core.settings.request import DIRECTION_LETTERS, LETTERS_IN_SHORT, MOST_TAKES, check_directions, read_takes
 from sdvg_core.settings.route import ROUTE_PRESETS, Custom, First, Gate, Policy, Route, TargetOnly
+from tests.support.thinned import every_pair
+from tests.support.tiny import (
+    CONTEXTS,
+    POLICIES,
+    SIZE,
+    BrightScorer,
+    generator_of,
+    latents_of,
+    make_engine,
+    planned,
+    run,
+    scripted,
+)
 
 
 def route(router: Route, available: Roles = EVERY_ROLE, **options: Any) -> RunPlan:

@@ -11,12 +11,25 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import options
-from random_set import TARGET, TEXT_WIDTH, write_random_set
+from replayed import check_pattern
 from safetensors.torch import save_file
-from test_exactness import check_pattern
-from thinned import every_pair
-from tiny import (
+
+from sdvg_core.causal_wan.config import WanConfig, wan_shapes
+from sdvg_core.cli import main
+from sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip, KeyedNoise
+from sdvg_core.engine.protocols import Engine
+from sdvg_core.engine.types import Block, History, Span, plan_spans
+from sdvg_core.engine.wrappers import FramewiseAdapter
+from sdvg_core.errors import BadInput
+from sdvg_core.memory import sizes
+from sdvg_core.memory.sizes import PlanRequest
+from sdvg_core.settings.context import Rolling
+from sdvg_core.settings.route import First, Route
+from sdvg_core.weights.model_files import ModelFiles
+from tests.support.cli_runs import options
+from tests.support.random_set import TARGET, TEXT_WIDTH, write_random_set
+from tests.support.thinned import every_pair
+from tests.support.tiny import (
     CONFIG,
     CONTEXTS,
     LONG,
@@ -36,19 +49,6 @@ from tiny import (
     run,
     scripted,
 )
-
-from sdvg_core.causal_wan.config import WanConfig, wan_shapes
-from sdvg_core.cli import main
-from sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip, KeyedNoise
-from sdvg_core.engine.protocols import Engine
-from sdvg_core.engine.types import Block, History, Span, plan_spans
-from sdvg_core.engine.wrappers import FramewiseAdapter
-from sdvg_core.errors import BadInput
-from sdvg_core.memory import sizes
-from sdvg_core.memory.sizes import PlanRequest
-from sdvg_core.settings.context import Rolling
-from sdvg_core.settings.route import First, Route
-from sdvg_core.weights.model_files import ModelFiles
 
 DRAFTS = Route(First(0))
 

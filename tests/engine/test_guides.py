@@ -7,64 +7,45 @@ from dataclasses import replace
 
 import pytest
 import torch
-from thinned import every_pair
-from tiny import (
-    CONFIG,
-    CONTEXTS,
-    POLICIES,
-    SIZE,
-    generator_of,
-    latents_of,
-    latents_shown,
-    make_engine,
-    make_framewise,
-    planned,
-    random_module,
-    scripted,
+from guided import (
+    BLOCKS,
+    CONTROL,
+    DEPTH,
+    INPUT,
+    LIGHT,
+    SCRIBBLE,
+    STEPS,
+    controlled,
+    engine_of,
+    made,
+    restyled,
+    run_of,
 )
 
 from sdvg_core.causal_wan import forward
 from sdvg_core.causal_wan.generator import renoise
-from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
+from sdvg_core.engine.inputs import ControlClip
 from sdvg_core.engine.plan import NOT_HANDED_OVER, Lead, plan_blocks
 from sdvg_core.engine.reuse import PartKeys, Reuse, Store
 from sdvg_core.engine.routing import handover_at
-from sdvg_core.engine.run import Run
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.request import Strength, read_strength
 from sdvg_core.settings.route import First, Route, TargetOnly
 from sdvg_core.settings.schedules import get_schedule, lowered
-
-BLOCKS, STEPS = 4, "1000,900,800,625"
-DEPTH, SCRIBBLE = (
-    torch.randn(1, CONTROL_CHANNELS, 3 * BLOCKS, *SIZE, generator=generator_of(seed)) for seed in (77, 78)
+from tests.support.thinned import every_pair
+from tests.support.tiny import (
+    CONFIG,
+    CONTEXTS,
+    POLICIES,
+    latents_of,
+    latents_shown,
+    make_engine,
+    scripted,
 )
-INPUT = DEPTH[:, : CONFIG.in_dim]
+
 TARGET_ONLY = Route(TargetOnly())
 DRAFTER_ONLY = Route(First(0))
 PLAIN: dict[str, object] = {}
-
-
-def controlled(*clips):
-    return {"controls": clips}
-
-
-def restyled(*strengths, source=INPUT, blocks=BLOCKS):
-    """One strength, or one for each block."""
-    return {"source": source, "strengths": strengths * blocks if len(strengths) == 1 else strengths}
-
-
-def engine_of(policy="recompute", *, blocks=1, framewise=False, **options):
-    make = make_framewise if framewise else make_engine
-    return make(policy, **{"schedule": STEPS, "control": random_module(9, blocks=blocks), **options})
-
-
-def run_of(engine, router, guide, **options) -> Run:
-    return planned(engine, router, **{"blocks": BLOCKS, **guide, **options})
-
-
-def made(*asked, **options):
-    return latents_shown(run_of(*asked, **options))
 
 
 def changed_from(clip, frame):
@@ -99,7 +80,6 @@ def test_rejecting_all_is_the_target_alone_and_keeping_all_the_drafter_alone(gui
     assert not torch.equal(kept, rejected)
 
 
-CONTROL, LIGHT = ControlClip(DEPTH), Strength(skip=2)
 EITHER = {
     "control": lambda clip: controlled(ControlClip(clip)),
     "input": lambda clip: restyled(LIGHT, source=clip[:, : CONFIG.in_dim]),

@@ -7,10 +7,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_guides import CONTROL, controlled, engine_of, restyled, run_of
-from test_guides import made as guided
-from thinned import every_pair, in_turn
-from tiny import (
+from guided import CONTROL, controlled, engine_of, restyled, run_of
+from guided import made as guided
+
+from lab.research.memo import ShortDrafts
+from sdvg_core.engine.inputs import BlockCall
+from sdvg_core.engine.plan import Roles, check_available
+from sdvg_core.engine.types import History, Span, plan_spans
+from sdvg_core.errors import BadInput
+from sdvg_core.settings.request import Strength
+from sdvg_core.settings.route import First, Gate, Reason, Route, Stride, TargetOnly, WorstFrame
+from tests.support.thinned import every_pair, in_turn
+from tests.support.tiny import (
     CONTEXTS,
     POLICIES,
     PROMPT,
@@ -25,14 +33,6 @@ from tiny import (
     run,
     scripted,
 )
-
-from lab.research.memo import ShortDrafts
-from sdvg_core.engine.inputs import BlockCall
-from sdvg_core.engine.plan import Roles, check_available
-from sdvg_core.engine.types import History, Span, plan_spans
-from sdvg_core.errors import BadInput
-from sdvg_core.settings.request import Strength
-from sdvg_core.settings.route import First, Gate, Reason, Route, Stride, TargetOnly, WorstFrame
 
 FOUR = {"schedule": "four-step"}
 

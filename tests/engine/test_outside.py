@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from outside_parts import FRAMES, FRAMES_64, GOOD, VAE, Part, call, checked, describe, model
-from thinned import every_pair
 from torch import Tensor
 
 from sdvg_core.engine.outside import outside_note, part_key
@@ -17,6 +15,8 @@ from sdvg_core.engine.types import Cost, Generated
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.parts import A_TEXT, FROM_0, FROM_1, METHOD, PROTOCOLS, check_part
 from sdvg_core.settings.route import Custom, Route
+from tests.support.outside_parts import FRAMES, FRAMES_64, GOOD, VAE, Part, call, checked, describe, model
+from tests.support.thinned import every_pair
 
 # --- at the door
 

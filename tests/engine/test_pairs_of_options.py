@@ -6,14 +6,14 @@ from itertools import product
 from typing import Any
 
 import pytest
-from test_reuse import Asked, Made, made, same, same_video
-from thinned import every_pair
-from tiny import CONTEXTS, POLICIES, scripted
+from small_runs import Asked, Made, made, same, same_video
 
-from lab.research.routers import PlannedRouter
 from sdvg_core.engine.reuse import Store
 from sdvg_core.settings.request import Strength
 from sdvg_core.settings.route import Custom, First, Gate, Policy, Route, TargetOnly
+from tests.support.routers import PlannedRouter
+from tests.support.thinned import every_pair
+from tests.support.tiny import CONTEXTS, POLICIES, scripted
 
 STEPS = 4
 BLOCKS = 5

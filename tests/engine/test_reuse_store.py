@@ -6,8 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_reuse import ROUTERS, Asked, made, parts_of, route, same
-from tiny import (
+from small_runs import ROUTERS, Asked, made, parts_of, route, same
+
+from sdvg_core.engine.inputs import BlockCall, KeyedNoise
+from sdvg_core.engine.reuse import UNKNOWN, PixelStore, Store, block_key, pixels_key, scores_key, tensor_key
+from sdvg_core.engine.speculate import EmittedBlock
+from sdvg_core.engine.types import Block, Condition, History, Span
+from sdvg_core.settings.route import Route, TargetOnly
+from tests.support.tiny import (
     CONFIG,
     SIZE,
     EchoCodec,
@@ -19,12 +25,6 @@ from tiny import (
     make_noise,
     run,
 )
-
-from sdvg_core.engine.inputs import BlockCall, KeyedNoise
-from sdvg_core.engine.reuse import UNKNOWN, PixelStore, Store, block_key, pixels_key, scores_key, tensor_key
-from sdvg_core.engine.speculate import EmittedBlock
-from sdvg_core.engine.types import Block, Condition, History, Span
-from sdvg_core.settings.route import Route, TargetOnly
 
 # --- the store
 

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import POLICIES, PROMPT, SIZE, generator_of, make_engine, make_framewise, make_noise, scripted
 from torch import Tensor
 
-from lab.research.routers import RandomRouter
 from sdvg_core.engine.inputs import BlockInputs, StartClip
 from sdvg_core.engine.plan import NO_TARGET_BLOCK, Lead, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
@@ -25,6 +23,17 @@ from sdvg_core.engine.wrappers import drift
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.decision import Decision
 from sdvg_core.settings.route import ROUTE_PRESETS, Custom, First, Gate, Route, Stride, TargetOnly
+from tests.support.routers import RandomRouter
+from tests.support.tiny import (
+    POLICIES,
+    PROMPT,
+    SIZE,
+    generator_of,
+    make_engine,
+    make_framewise,
+    make_noise,
+    scripted,
+)
 
 SIZES = {"drafter": 3, "target": 3}
 CLIP_BLOCKS = 7

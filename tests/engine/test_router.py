@@ -9,10 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from thinned import every_pair
-from tiny import CONTEXTS, POLICIES, frames_of, latents_of, make_engine, run, scripted
 
-from lab.research.routers import PlannedRouter
 from sdvg_core.engine.routing import PlannedBlock, evenly_spaced, score_and_decide
 from sdvg_core.engine.types import Span
 from sdvg_core.settings.decision import Decision, Reason
@@ -29,6 +26,9 @@ from sdvg_core.settings.route import (
     WorstFrame,
     route_preset,
 )
+from tests.support.routers import PlannedRouter
+from tests.support.thinned import every_pair
+from tests.support.tiny import CONTEXTS, POLICIES, frames_of, latents_of, make_engine, run, scripted
 
 
 def scores(*values: float) -> tuple[float, ...]:

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import (
+from torch import Tensor
+
+from sdvg_core.engine.inputs import BlockCall, KeyedNoise, generator_seed
+from sdvg_core.engine.pixels import last_frames
+from sdvg_core.engine.types import Block, Generated, History, Span, plan_spans, spans_of_clip
+from sdvg_core.engine.wrappers import ColourHold, drift
+from sdvg_core.errors import BadInput
+from sdvg_core.settings.schedules import Step, get_schedule, nearest_sigma, shifted_table
+from tests.support.tiny import (
     PROMPT,
     SIZE,
     EchoCodec,
@@ -18,14 +26,6 @@ from tiny import (
     run,
     scripted,
 )
-from torch import Tensor
-
-from sdvg_core.engine.inputs import BlockCall, KeyedNoise, generator_seed
-from sdvg_core.engine.pixels import last_frames
-from sdvg_core.engine.types import Block, Generated, History, Span, plan_spans, spans_of_clip
-from sdvg_core.engine.wrappers import ColourHold, drift
-from sdvg_core.errors import BadInput
-from sdvg_core.settings.schedules import Step, get_schedule, nearest_sigma, shifted_table
 
 
 def block(index: int, start: int, frames: int = 3) -> Block:

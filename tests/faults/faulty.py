@@ -14,10 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from cli_runs import names as names
 from PIL import Image
-from reuse_folders import FrameLog
-from tiny import PROMPT, BrightScorer, EchoCodec, make_engine
 
 from sdvg_core.causal_wan import context, generator
 from sdvg_core.causal_wan.context import AnchorEncoder
@@ -36,6 +33,9 @@ from sdvg_core.videos import blocks, rendering
 from sdvg_core.videos.rendering import render, write_report
 from sdvg_core.videos.resolve import ResolvedRequest
 from sdvg_core.weights.latents import load_latents
+from tests.support.cli_runs import names as names
+from tests.support.reuse_folders import FrameLog
+from tests.support.tiny import PROMPT, BrightScorer, EchoCodec, make_engine
 
 CONDITIONS = Conditions(((0, PROMPT),))
 IDENTITY = {"seed": "42"}
@@ -58,7 +58,7 @@ class Doubles(Models):
 
 
 def make_loaded(policy: str = "recompute", **options: Any) -> Models:
-    """The doubles of tests/tiny.py as the loaders would hand them over; `options`: see `make_engine`."""
+    """The doubles of tests/support/tiny.py as the loaders would hand them over; `options`: see `make_engine`."""
     engine: Any = make_engine(policy, **options)
     settings = {"drafter": {}, "target": {}, "vae": {"tae_kind": None}, "device": "cpu"}
     cpu = torch.device("cpu")

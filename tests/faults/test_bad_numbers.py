@@ -10,14 +10,9 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from cli_runs import override, refused
 from faulty import REQUEST, make_loaded, make_video, quick
-from reuse_folders import PROMPT as ASKED
-from reuse_folders import five
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from thinned import in_turn
-from tiny import PROMPT, SIZE, BrightScorer, EchoCodec, generator_of, make_engine, planned, run
 
 from sdvg_core.engine.outside import checked_parts
 from sdvg_core.engine.types import Condition
@@ -25,6 +20,11 @@ from sdvg_core.errors import BadInput
 from sdvg_core.settings.decision import Reason
 from sdvg_core.settings.route import First, Gate, Mean, Quantile, Route, TargetOnly, WorstFrame
 from sdvg_core.text.prompts import Conditions
+from tests.support.cli_runs import override, refused
+from tests.support.reuse_folders import PROMPT as ASKED
+from tests.support.reuse_folders import five
+from tests.support.thinned import in_turn
+from tests.support.tiny import PROMPT, SIZE, BrightScorer, EchoCodec, generator_of, make_engine, planned, run
 
 SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"
 BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

@@ -11,16 +11,16 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from cli_runs import OUTPUTS, names
 from faulty import Trap, footprint, make_loaded, make_video, quick, result
-from forked import fork
-from reuse_folders import decisions, five, made
 
 from sdvg_core.causal_wan import generator
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import unfinished_blocks
 from sdvg_core.loading.load import Models
+from tests.support.cli_runs import OUTPUTS, names
+from tests.support.forked import fork
+from tests.support.reuse_folders import decisions, five, made
 
 
 class HostInterrupt(BaseException):

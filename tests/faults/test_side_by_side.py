@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runs import OUTPUTS
 from faulty import REQUEST, make_loaded, make_video, names
-from reuse_folders import contents
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS_FOLDER, LATENTS, lock_folder, staged_video
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Gate, Route
 from sdvg_core.weights.latents import load_latents
+from tests.support.cli_runs import OUTPUTS
+from tests.support.reuse_folders import contents
 
 pytestmark = pytest.mark.heavy
 

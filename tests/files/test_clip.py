@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from av.stream import Disposition
-from sounds import greys
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files import clip as clips
@@ -21,6 +20,7 @@ from sdvg_core.files import footage
 from sdvg_core.files.clip import UNSTATED_COLOUR
 from sdvg_core.files.footage import Footage, count_frames, read_footage
 from sdvg_core.files.video import write_mp4
+from tests.support.sounds import greys
 
 SIZE = 96
 COLOURS = np.array([[200, 60, 40], [30, 180, 90], [70, 50, 210], [255, 255, 255], [0, 0, 0], [128, 128, 128]]) / 255

@@ -10,8 +10,6 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from cli_runs import names
-from reuse_folders import contents
 from safetensors.torch import save_file
 
 from sdvg_core.errors import BadInput
@@ -29,6 +27,8 @@ from sdvg_core.files.outputs import (
     whole_file,
 )
 from sdvg_core.weights.latents import load_latents, save_latents
+from tests.support.cli_runs import names
+from tests.support.reuse_folders import contents
 
 BLOCK = "000001.safetensors"
 ASKED = {"seed": "42"}

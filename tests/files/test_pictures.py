@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageCms
-from thinned import every_pair
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files import pictures
 from sdvg_core.files.footage import count_frames, read_footage
 from sdvg_core.files.pictures import pictures_in, read_image
 from sdvg_core.files.video import write_mp4
+from tests.support.thinned import every_pair
 
 SIDE = 64
 RAMP = np.linspace(0, 65535, SIDE * SIDE).reshape(SIDE, SIDE).astype(np.uint16)

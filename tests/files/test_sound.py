@@ -8,12 +8,12 @@ import av
 import numpy as np
 import pytest
 import torch
-from sounds import channels, heard, tone
-from thinned import every_pair
 
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.sound import Sound, add_sound
 from sdvg_core.files.video import Mp4Writer, write_mp4
+from tests.support.sounds import channels, heard, tone
+from tests.support.thinned import every_pair
 
 
 def joined(clip: Path, frames: int = 24) -> tuple[Sound, Path]:

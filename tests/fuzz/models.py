@@ -11,11 +11,11 @@ from typing import Any
 
 import sentencepiece
 import torch
-from random_set import wan_vae_to_original
 
 from sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_core.decoders.taehv import Taehv
 from sdvg_core.scorers.blip import ImageRewardConfig, used_shapes
+from tests.support.random_set import wan_vae_to_original
 
 from .files import Entry, Files, changed_file, changed_json, entries_of, safetensors, to_json
 

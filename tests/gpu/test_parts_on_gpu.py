@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from lab.benchmarks.models import PROMPT, TINY, Random, codec_of, fast_codec, random_models, random_wan
 from sdvg_core.causal_wan.attention import choose_attention
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.devices.device import DTYPES, begin_upload, device_clock
@@ -20,6 +19,7 @@ from sdvg_core.engine.types import FiniteChecks, Span
 from sdvg_core.errors import BadInput
 from sdvg_core.scorers.preprocess import cut_squares, to_bytes
 from sdvg_core.weights.quantized import multiply_in_fp8
+from tests.support.random_models import PROMPT, TINY, Random, codec_of, fast_codec, random_models, random_wan
 
 pytestmark = pytest.mark.gpu
 needs_card = pytest.mark.needs_card

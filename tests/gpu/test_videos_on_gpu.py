@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from lab.benchmarks.models import TINY, Models, random_models
 from lab.benchmarks.variants import OURS, Case, parse_route, set_up
 from sdvg_core.devices.device import device_clock
 from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.speculate import EmittedBlock
+from tests.support.random_models import TINY, Models, random_models
 
 pytestmark = pytest.mark.gpu
 needs_card = pytest.mark.needs_card

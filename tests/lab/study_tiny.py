@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny import CONFIG, generator_of, make_engine
 from torch import Tensor
 
 from lab.research.folder import Key, Plan, fill
@@ -16,6 +15,7 @@ from lab.research.metrics import SeamChange
 from lab.research.protocol import Configuration, pick, protocol
 from lab.research.statistics import Record
 from lab.research.videos import PromptSeedJob, StudyModels, pack, rows_of
+from tests.support.tiny import CONFIG, generator_of, make_engine
 
 BLOCKS = 5
 TAUS = (-2.0, 0.0, 2.0)

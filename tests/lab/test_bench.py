@@ -11,17 +11,17 @@ from statistics import median
 
 import pytest
 import torch
-from cli_runs import override
 
-from lab.benchmarks import models
 from lab.benchmarks.__main__ import main
 from lab.benchmarks.measure import Bench, Gauge, Sample
-from lab.benchmarks.models import Models, random_models
 from lab.benchmarks.results import COLUMNS, result_text, summarise_cases
 from lab.benchmarks.variants import OURS, Case, Variant, default_routes, parse_route, parse_variant, set_up
 from sdvg_core.engine.records import Seconds
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.execution import Execution
+from tests.support import random_models as models
+from tests.support.cli_runs import override
+from tests.support.random_models import Models, random_models
 
 TINY = replace(models.TINY, blocks=4)
 NINE = 9

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from forked import fork
 
 from lab.benchmarks import bench, run_gpu
-from lab.benchmarks.models import TINY, random_models
 from lab.benchmarks.run_gpu import Run, Step, steps
+from tests.support.forked import fork
+from tests.support.random_models import TINY, random_models
 
 ABOUT = {"device": "a card", "gb": 80.0, "commit": "abc"}
 PRINTS = "print('{\"found\": 1}', flush=True)"

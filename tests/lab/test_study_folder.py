@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import fork, fork_workers
 from study_tiny import EVERYTHING, PROMPTS, SOME, job, made, plan, study, tiny_models
 
 from lab.research import folder as work
@@ -19,8 +18,9 @@ from lab.research.__main__ import main
 from lab.research.folder import claim_folder, held, read_rows
 from lab.research.memo import Memo
 from lab.research.protocol import Configuration
-from lab.research.routers import planned_route
 from sdvg_core.errors import BadInput
+from tests.support.forked import fork, fork_workers
+from tests.support.routers import planned_route
 
 ROWS = len(SOME) * len(PROMPTS)
 

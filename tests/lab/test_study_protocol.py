@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import make_engine, run
 
 from lab.research.metrics import Oracle, parse_external
 from lab.research.plots import LOOKS
 from lab.research.protocol import POCKET_TAUS, pick, protocol
-from lab.research.routers import RandomRouter, planned_route, seeded
+from lab.research.routers import seeded
 from lab.research.world import held_out_prompts, render
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.settings.decision import Reason
 from sdvg_core.settings.route import POLICIES, Custom, First, Gate, Mean, Route, Stride, route_preset
+from tests.support.routers import RandomRouter, planned_route
+from tests.support.tiny import make_engine, run
 
 PROMPT = held_out_prompts(1)[0]
 FRAMES = torch.rand(9, 3, 16, 16, generator=torch.Generator().manual_seed(0))

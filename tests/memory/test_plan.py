@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import override
-from tiny import PROMPT, make_engine, make_framewise, make_noise, planned_blocks, run
 
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.fitting import plans_for
@@ -24,6 +22,8 @@ from sdvg_core.memory.sizes import LAYERS_IN_FLIGHT, PlanRequest, most
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.settings.context import get_preset
 from sdvg_core.settings.route import ROUTE_PRESETS, Budget, First, Route, TargetOnly
+from tests.support.cli_runs import override
+from tests.support.tiny import PROMPT, make_engine, make_framewise, make_noise, planned_blocks, run
 
 GB = 10**9
 FULL = PlanRequest()

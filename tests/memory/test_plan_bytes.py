@@ -6,12 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 from diffusers import AutoencoderKLWan
-from live_bytes import Peak
 from safetensors.torch import save_file
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from lab.benchmarks.models import SCALES, codec_of, random_models, tensor_bytes
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import CacheSlots, Fp8KVCache, KVCache
 from sdvg_core.causal_wan.config import CONTROL_BLOCKS, PUBLISHED_CONFIGS, WanConfig, wan_shapes
@@ -29,6 +27,8 @@ from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
 from sdvg_core.settings.execution import Execution
 from sdvg_core.weights.growing_file import bytes_of
 from sdvg_core.weights.kitchen import FORMATS
+from tests.support.live_bytes import Peak
+from tests.support.random_models import SCALES, codec_of, random_models, tensor_bytes
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny import planned_blocks
 from torch import Tensor
 from witness import (
     AGREES,
@@ -30,6 +29,7 @@ from sdvg_core.engine.inputs import BlockInputs
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.settings.route import Gate, Route, TargetOnly
+from tests.support.tiny import planned_blocks
 
 CHECKOUT = "REALTIME_VIDEO_PATH"
 pytestmark = pytest.mark.originals

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import generator_of, random_module, random_tree
 from torch import Tensor
 from witness import AGREES, CONFIG, SIZE, SPANS, ask, difference, generator_over, request_for, video_of
 
 from sdvg_core.causal_wan.context import RollingContext
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
 from sdvg_core.settings.schedules import get_schedule
+from tests.support.tiny import generator_of, random_module, random_tree
 
 CHECKOUT = "SCOPE_PATH"
 pytestmark = pytest.mark.originals

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import generator_of, random_tree
 from torch import Tensor
 
 from sdvg_core.causal_wan.attention import TorchOps
@@ -22,6 +21,7 @@ from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.engine.inputs import BlockCall, ControlClip, KeyedNoise
 from sdvg_core.engine.types import Block, Condition, History, Span, plan_spans
 from sdvg_core.settings.context import Preset
+from tests.support.tiny import generator_of, random_tree
 
 HERE = Path(__file__).resolve().parent
 CONFIG = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=16, text_len=8)

@@ -12,7 +12,6 @@ from dataclasses import replace
 import pytest
 import torch
 from diffusers import WanTransformer3DModel
-from tiny import SIZE, as_anchors, condition, generator_of, make_noise, random_tree
 from torch import Tensor
 
 from sdvg_core.causal_wan.attention import TorchOps
@@ -25,6 +24,7 @@ from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Block, History, Span, plan_spans
 from sdvg_core.settings.context import Preset
 from sdvg_core.settings.schedules import get_schedule
+from tests.support.tiny import SIZE, as_anchors, condition, generator_of, make_noise, random_tree
 
 PROMPT = condition()
 FEW = {"text_dim": 8, "in_dim": 4, "out_dim": 4, "text_len": 4}

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny import as_anchors, random_tree
 
 from lab.research.metrics import REACH, judge
 from lab.research.world import render, render_with_mask
@@ -32,6 +31,7 @@ from sdvg_core.loading.load import encode_prompts
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.settings.context import get_preset
+from tests.support.tiny import as_anchors, random_tree
 
 SIZES = WanConfig(dim=128, ffn_dim=256, num_layers=2, num_heads=1, text_dim=16)
 NOISE = KeyedNoise(seed=1, channels=16, height=8, width=8)

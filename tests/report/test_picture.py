@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageColor
-from sample_reports import of_every_reason, record, report, route
 
 from sdvg_core.pocket.comparison import ABOVE, EDGE, PANEL_SIDE, Side, side_by_side
 from sdvg_core.report.picture import DARK, FONT_SIZE, LIGHT, SCALE, _score_keys, drawable, route_picture, tint
 from sdvg_core.report.summary import INKS, OUTCOME_COLOURS, OUTCOME_LETTERS, Outcome, outcome_of
 from sdvg_core.settings.decision import Decision, Reason
 from sdvg_core.settings.route import First, Gate, Route, TargetOnly
+from tests.support.sample_reports import of_every_reason, record, report, route
 
 OUTCOME_OF_COLOUR = {ImageColor.getrgb(colour): outcome for outcome, colour in OUTCOME_COLOURS.items()}
 

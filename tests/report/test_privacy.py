@@ -6,15 +6,15 @@ from pathlib import Path
 
 import av
 import pytest
-from cli_runs import SMALL
-from cli_runs import options as files_of
 from PIL import Image, ImageChops
-from random_set import write_random_set
 from safetensors import safe_open
 
 from sdvg_core.cli import main
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.run_report import hide_prompt, is_hidden, read_report
+from tests.support.cli_runs import SMALL
+from tests.support.cli_runs import options as files_of
+from tests.support.random_set import write_random_set
 
 USER = "zacharias"
 # More than the 35 tokens that are scored, so that a note is made of it.

@@ -13,10 +13,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from sample_reports import SECONDS, of_every_reason, record, report, route
 
 import sdvg_core.report.run_report
-from lab.research.routers import planned_route
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.types import Cost
 from sdvg_core.errors import BadInput
@@ -26,6 +24,8 @@ from sdvg_core.report.progress import RouteBar
 from sdvg_core.report.run_report import Tally, read_report, report_from_dict
 from sdvg_core.report.summary import block_line, route_in_words, summarise
 from sdvg_core.settings.decision import Decision, Reason
+from tests.support.routers import planned_route
+from tests.support.sample_reports import SECONDS, of_every_reason, record, report, route
 
 SCHEMA = json.loads(
     Path(sdvg_core.report.run_report.__file__).with_name("report.schema.json").read_text(encoding="utf-8")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import override
 from PIL import Image
 
 from lab.benchmarks import bench
@@ -18,6 +17,7 @@ from sdvg_core.cli import main, make_parser
 from sdvg_core.files.video import write_mp4
 from sdvg_core.settings.context import PRESETS
 from sdvg_core.weights.model_files import KNOWN_FILES, KNOWN_MODELS, known_model
+from tests.support.cli_runs import override
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = (

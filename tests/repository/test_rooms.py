@@ -237,10 +237,17 @@ def dependencies_page() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     return table, extras
 
 
+def test_support_imports_no_test_and_no_study():
+    """Catches: a helper that drags a test along; a circle, since `lab` takes its models from tests/support."""
+    imported = {part for name in imports_of("tests/support") for part in name.split(".")}
+    assert "lab" not in imported
+    assert not [name for name in imported if name.startswith("test_")]
+
+
 def test_the_package_and_the_nodes_do_without_the_study_and_the_benchmark():
     """These lie next to the package, and are not in the registry's archive."""
     assert "lab" not in packages("sdvg_core", "nodes")
-    asked = import_names(declared() | declared("standalone", "research")) | {"lab", "filelock"}
+    asked = import_names(declared() | declared("standalone", "research")) | {"lab", "tests", "filelock"}
     of_the_host = COMFYUI | {"comfy_aimdo", "cuda_malloc", "utils", "sdvg_pack"}
     assert packages("lab/research", "lab/benchmarks") <= asked | of_the_host
 

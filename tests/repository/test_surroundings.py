@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cli_runs import SMALL, options
-from random_set import write_random_set
 from safetensors.torch import load_file
 
 import sdvg_core
 from sdvg_core.cli import main
 from sdvg_core.weights.model_files import ModelFiles
+from tests.support.cli_runs import SMALL, options
+from tests.support.random_set import write_random_set
 
 PACKAGE = Path(sdvg_core.__file__).parent
 PROMPT = "ein Bär läuft über weißen Schnee 雪"

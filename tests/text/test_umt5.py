@@ -12,7 +12,6 @@ import pytest
 import sentencepiece
 import tokenizers
 import torch
-from random_set import umt5_to_comfy
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
@@ -24,6 +23,7 @@ from sdvg_core.text.prompts import clean_prompt, notes_on_starts, read_prompt
 from sdvg_core.text.umt5 import load_tokenizer, load_umt5, read_umt5_sizes
 from sdvg_core.weights.model_files import TEXT_ENCODER
 from sdvg_core.weights.weight_file import TensorInfo, WeightFile
+from tests.support.random_set import umt5_to_comfy
 
 LINES = [
     "a small boat crosses the calm lake at dawn",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_runs import options
-from random_set import write_random_set
-from reuse_folders import PROMPT, ROUTE, SMALL, Made, made
 
 from sdvg_core.weights.model_files import ModelFiles
+from tests.support.cli_runs import options
+from tests.support.random_set import write_random_set
+from tests.support.reuse_folders import PROMPT, ROUTE, SMALL, Made, made
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,7 @@ import itertools
 
 import pytest
 import torch
-from thinned import every_pair
-from tiny import as_anchors, planned_blocks
 
-from lab.research.routers import planned_route
 from sdvg_core.engine.inputs import BlockCall, BlockInputs, KeyedNoise
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.speculate import speculate
@@ -17,6 +14,9 @@ from sdvg_core.loading.load import encode_prompts, load_models
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.route import Gate, Route
 from sdvg_core.text.prompts import one_prompt
+from tests.support.routers import planned_route
+from tests.support.thinned import every_pair
+from tests.support.tiny import as_anchors, planned_blocks
 
 NOISE = KeyedNoise(seed=42, channels=16, height=4, width=4)
 SAMPLE = ["raarraaar", "rrrrrrrrr", "raaaaaaaa", "rraaarara"]

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runs import SMALL, generate, latents, options, refused, report
-from reuse_folders import PROMPT, ctrl_c, decisions, stopped
 
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
@@ -17,6 +15,8 @@ from sdvg_core.settings.fields import from_json
 from sdvg_core.settings.route import First, Route, policy_name
 from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.weights.model_files import ModelFiles
+from tests.support.cli_runs import SMALL, generate, latents, options, refused, report
+from tests.support.reuse_folders import PROMPT, ctrl_c, decisions, stopped
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,7 @@ from unittest.mock import patch
 import av
 import pytest
 import torch
-from cli_runs import SMALL, generate, latents, options, override, refused, report, without
-from cli_runs import options as files_of
 from PIL import Image
-from random_set import write_random_set
-from reuse_folders import made, reused, same
 from safetensors.torch import save_file
 
 from sdvg_core.cli import main
@@ -23,6 +19,10 @@ from sdvg_core.loading.headers import check_models, file_part_keys
 from sdvg_core.settings.load import LoadOptions, ModelOptions, Weights
 from sdvg_core.weights.latents import save_latents
 from sdvg_core.weights.model_files import ModelFiles
+from tests.support.cli_runs import SMALL, generate, latents, options, override, refused, report, without
+from tests.support.cli_runs import options as files_of
+from tests.support.random_set import write_random_set
+from tests.support.reuse_folders import made, reused, same
 
 DRAFT_ONLY = ("--policy", "first", "--forced-blocks", "0")
 

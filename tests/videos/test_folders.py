@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import CAN_FORK, fork
-from reuse_folders import contents
-from sample_reports import report
 
 from sdvg_core.files.outputs import (
     BLOCKS_FOLDER,
@@ -33,6 +30,9 @@ from sdvg_core.videos.fingerprint import Fingerprint, digest_of
 from sdvg_core.videos.folders import State, claim_folder
 from sdvg_core.weights.latents import save_latents
 from sdvg_core.weights.model_files import ModelFiles
+from tests.support.forked import CAN_FORK, fork
+from tests.support.reuse_folders import contents
+from tests.support.sample_reports import report
 
 THIS = {"seed": "42"}
 OTHER = {"seed": "7"}

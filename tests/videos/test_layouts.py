@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from cli_runs import refused as refusal
 from torch import nn
 
 from sdvg_core.causal_wan.checkpoint import load_wan
@@ -27,6 +26,7 @@ from sdvg_core.videos.resolve import resolve_files
 from sdvg_core.weights import quantized, weight_file
 from sdvg_core.weights.latents import load_latents
 from sdvg_core.weights.quantized import Fp8Linear
+from tests.support.cli_runs import refused as refusal
 
 PROMPT = "a big blue ball drifts right from the left over sand"
 REQUEST = VideoRequest(blocks=3, width=64, height=64, route=ROUTE_PRESETS["balanced"])

@@ -9,10 +9,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from cli_runs import generate, latents, options, refused, report, without
-from reuse_folders import PROMPT as ASKED
 from safetensors.torch import save_file
-from tiny import generator_of
 
 from sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_core.errors import BadInput
@@ -23,6 +20,9 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import read_prompt
 from sdvg_core.videos.fingerprint import digest_of, request_fingerprint
 from sdvg_core.weights.lora import OtherModel
+from tests.support.cli_runs import generate, latents, options, refused, report, without
+from tests.support.reuse_folders import PROMPT as ASKED
+from tests.support.tiny import generator_of
 
 LAYERS = {"blocks.0.self_attn.q": "blocks.0.attn1.to_q", "blocks.1.ffn.0": "blocks.1.ffn.net.0.proj"}
 RANK = 2

@@ -15,10 +15,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from cli_runs import SMALL, generate, names, options, report
-from forked import fork_workers
 from mortal import GRAVE, open_mortal
-from reuse_folders import ctrl_c, killed, results, stopped
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import VIDEOS_TABLE
@@ -30,6 +27,9 @@ from sdvg_core.videos import maker, table
 from sdvg_core.videos.asked import Batch
 from sdvg_core.videos.batch import plan_videos
 from sdvg_core.weights.model_files import ModelFiles
+from tests.support.cli_runs import SMALL, generate, names, options, report
+from tests.support.forked import fork_workers
+from tests.support.reuse_folders import ctrl_c, killed, results, stopped
 
 PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
 """The last one's route is its own, which goes to a worker with it."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from outside_parts import VAE, Part
 from PIL import Image
 from torch import Tensor
 
@@ -21,6 +20,7 @@ from sdvg_core.settings.fields import as_json
 from sdvg_core.settings.parts import PROTOCOLS
 from sdvg_core.settings.route import Budget, First, Gate
 from sdvg_core.videos import stream
+from tests.support.outside_parts import VAE, Part
 
 ROOT = Path(__file__).resolve().parents[2]
 TOYS = {

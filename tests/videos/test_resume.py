@@ -12,10 +12,25 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from cli_runs import OUTPUTS, names, override, refused, report
-from forked import signalled
 from PIL import Image
-from reuse_folders import (
+
+from sdvg_core.__main__ import run
+from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.cli import main
+from sdvg_core.errors import BadInput
+from sdvg_core.files.outputs import BLOCKS_FOLDER, hidden_folder, unfinished_blocks
+from sdvg_core.loading import headers
+from sdvg_core.loading import load as loading
+from sdvg_core.settings.load import LoadOptions
+from sdvg_core.settings.request import VideoRequest
+from sdvg_core.text.prompts import one_prompt
+from sdvg_core.videos import batch, fingerprint, maker
+from sdvg_core.videos.blocks import read_block
+from sdvg_core.videos.fingerprint import request_fingerprint
+from sdvg_core.weights.weight_file import weight_digest
+from tests.support.cli_runs import OUTPUTS, names, override, refused, report
+from tests.support.forked import signalled
+from tests.support.reuse_folders import (
     PROMPT,
     ROUTE,
     Made,
@@ -32,21 +47,6 @@ from reuse_folders import (
     stopped_after,
     twice,
 )
-
-from sdvg_core.__main__ import run
-from sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_core.cli import main
-from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import BLOCKS_FOLDER, hidden_folder, unfinished_blocks
-from sdvg_core.loading import headers
-from sdvg_core.loading import load as loading
-from sdvg_core.settings.load import LoadOptions
-from sdvg_core.settings.request import VideoRequest
-from sdvg_core.text.prompts import one_prompt
-from sdvg_core.videos import batch, fingerprint, maker
-from sdvg_core.videos.blocks import read_block
-from sdvg_core.videos.fingerprint import request_fingerprint
-from sdvg_core.weights.weight_file import weight_digest
 
 
 def check(tmp_path: Path, arguments: list[str], cut: int) -> None:

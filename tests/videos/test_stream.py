@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab.research.routers import planned_route
 from sdvg_core.causal_wan import generator
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import Mp4Writer
@@ -27,6 +26,7 @@ from sdvg_core.videos.asked import Batch
 from sdvg_core.videos.maker import make_videos
 from sdvg_core.videos.resolve import ResolvedRequest
 from sdvg_core.videos.stream import Busy, Streamer
+from tests.support.routers import planned_route
 
 PROMPT, OTHER = "a big blue ball drifts right from the left over sand", "a small yellow cross drifts down over sea"
 REQUEST = VideoRequest(blocks=3, seed=7, width=32, height=32, route=planned_route("rar"))

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import refused
 
 from sdvg_core.cli import main
 from sdvg_core.engine.plan import Lead
@@ -21,6 +20,7 @@ from sdvg_core.weights.model_files import (
     find_models,
     known_model,
 )
+from tests.support.cli_runs import refused
 
 EVERY = (*KNOWN_FILES, *CONTROL_FILES)
 OLDER = {"diffusion_models": "unet", "text_encoders": "clip"}

@@ -97,16 +97,15 @@ def licence_of(package: Distribution) -> str:
     stated = package.metadata
     if name in TOLD_BY_FILE:
         return TOLD_BY_FILE[name]
-    expression = stated.get("License-Expression")
-    if expression:
-        return str(expression)
+    if "License-Expression" in stated:
+        return stated["License-Expression"]
     classified = [
         line.rpartition("::")[2].strip()
         for line in stated.get_all("Classifier") or ()
         if line.startswith("License")
     ]
     plain = [licence for licence in classified if licence != "OSI Approved"]
-    text = str(stated.get("License") or "").strip()
+    text = stated["License"].strip() if "License" in stated else ""
     short = text if text and len(text) < 40 and "\n" not in text else ""
     parts = [SPELLINGS.get(licence, licence) for licence in plain or [short] if licence]
     if not parts:

@@ -7,13 +7,12 @@ import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from lab.research.routers import planned_route
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, ModelContext, RecomputedContext, RollingContext, Wan
@@ -31,6 +30,7 @@ from sdvg_core.engine.wrappers import FramewiseAdapter
 from sdvg_core.settings.context import Preset
 from sdvg_core.settings.request import ROUTE_DECIDES, DrafterContext
 from sdvg_core.settings.route import Route
+from tests.support.routers import planned_route
 
 CONFIG = WanConfig(
     dim=24, ffn_dim=32, num_layers=2, num_heads=2, text_dim=8, freq_dim=16, text_len=4, in_dim=4, out_dim=4
@@ -43,6 +43,7 @@ LONG = {
     "first kept": ("recompute", {"keep_first": True}),
 }
 """Policies with the options of long clips."""
+Net = TypeVar("Net", bound=nn.Module)
 CONTEXTS = ("committed", "own")
 
 
@@ -60,7 +61,7 @@ def random_module(seed: int, config: WanConfig = CONFIG, blocks: int = 1) -> Con
     return _randomised(ControlTree(config, blocks), seed)
 
 
-def _randomised(tree: Any, seed: int) -> Any:
+def _randomised(tree: Net, seed: int) -> Net:
     g = generator_of(seed)
     with torch.no_grad():
         for name, p in tree.named_parameters():
@@ -167,7 +168,7 @@ def make_generator(
         encode, keep_first = encoder or AnchorEncoder(codec.encode), keep_first or "keep_first" in long
         context = RecomputedContext(encode_anchor=encode, frames=frames, keep_first=keep_first)
     else:
-        chosen = {
+        chosen: dict[str, Any] = {
             "recache": recache,
             "relative": relative,
             "trained": trained,
@@ -197,15 +198,16 @@ def make_engine(policy: str = "recompute", *, draft_steps: int | None = None, **
     """A drafter and a target with different weights, and the doubles."""
     codec = EchoCodec()
     encoder = AnchorEncoder(codec.encode)
-    drafting = {"name": "drafter", "encoder": encoder, "draft_steps": draft_steps}
-    drafter = make_generator(1, codec, policy, **drafting, **options)
+    drafter = make_generator(1, codec, policy, name="drafter", encoder=encoder, draft_steps=draft_steps, **options)
     target = make_generator(2, codec, policy, name="target", encoder=encoder, **options)
     return Engine(drafter=drafter, target=target, codec=codec, scorer=BrightScorer())
 
 
 def make_framewise(policy: str = "recompute", *, own_frames: int = 1, **options: Any) -> Engine:
     """The same with a drafter whose own blocks are smaller than the target's three latent frames."""
-    engine, pieces = make_engine(policy), 3 // own_frames
+    engine = make_engine(policy)
+    assert isinstance(engine.codec, EchoCodec)
+    pieces = 3 // own_frames
     small = make_generator(
         1, engine.codec, policy, name="drafter", block_frames=own_frames, undo=pieces - 1, **options
     )
@@ -247,6 +249,7 @@ def run(
     condition_of: Callable[[int], Condition] = lambda _: PROMPT,
     start: History | None = None,
 ) -> list[EmittedBlock]:
+    assert engine.target is not None
     first = start.frames if start else 0
     spans = plan_spans(blocks, engine.target.block_frames, first)
     script = route if isinstance(route, Script) else Script(route)

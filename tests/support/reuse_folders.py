@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from cli_runs import options, override, report
 from torch import Tensor
 
 from sdvg_core.cli import main
@@ -20,6 +19,7 @@ from sdvg_core.report.progress import RouteBar
 from sdvg_core.videos import rendering
 from sdvg_core.videos.blocks import block_files, read_block
 from sdvg_core.weights.model_files import ModelFiles
+from tests.support.cli_runs import options, override, report
 
 SMALL = ["--size", "16x16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
 PROMPT = ["--prompt", "a red ball"]

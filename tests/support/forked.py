@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import sys
@@ -12,8 +13,6 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 import pytest
-
-from sdvg_core.devices import workers
 
 CAN_FORK = hasattr(os, "fork")
 if CAN_FORK:  # garbage of this process, as of a video writer, would wait in a fork for threads that are only here
@@ -46,6 +45,7 @@ def signalled(program: Callable[[], Any], number: int) -> tuple[int | None, list
     reader, writer = os.pipe()
     process = fork(program, writer, writer)
     os.close(writer)
+    assert process.pid is not None
     lines = []
     with os.fdopen(reader, encoding="utf-8") as printed:
         for line in printed:
@@ -59,4 +59,4 @@ def signalled(program: Callable[[], Any], number: int) -> tuple[int | None, list
 def fork_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workers be forks where there are any, which takes 5 seconds less for each."""
     method = "fork" if CAN_FORK else "spawn"
-    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda _: get_context(method))
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: get_context(method))

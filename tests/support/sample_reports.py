@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.types import Cost, Span
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.settings.decision import Decision, Reason
 from sdvg_core.settings.fields import float32
-from sdvg_core.settings.route import Route
+from sdvg_core.settings.route import Custom, Gate, Route
 
 DRAFT = Cost(denoising_passes=4, context_passes=1, encodes=1, context_seconds=0.25)
 TARGET = Cost(denoising_passes=4, context_passes=2, encodes=0, context_seconds=0.5)
@@ -37,12 +38,15 @@ def route(config: Route, scores: Sequence[Sequence[float]]) -> tuple[Decision, .
     """The real policy's decisions, given the frame scores each block's draft would have."""
     past: tuple[Decision, ...] = ()
     for place, frames in enumerate(scores):
-        known = config.policy.decide_early(place, past)
-        past = (*past, known or config.policy.decide(place, tuple(map(float32, frames))))
+        decision = config.policy.decide_early(place, past)
+        if decision is None:
+            assert isinstance(config.policy, Gate | Custom)
+            decision = config.policy.decide(place, tuple(map(float32, frames)))
+        past = (*past, decision)
     return past
 
 
-def report(decisions: Sequence[Decision], **given: object) -> RunReport:
+def report(decisions: Sequence[Decision], **given: Any) -> RunReport:
     settings = {
         "route": {"policy": {"kind": "Gate", "tau": -0.7}},
         "size": [832, 480],
@@ -50,7 +54,8 @@ def report(decisions: Sequence[Decision], **given: object) -> RunReport:
         "drafter": "small.pt",
     }
     blocks = tuple(record(decision, index) for index, decision in enumerate(decisions))
-    return RunReport(**{"settings": settings, "versions": {"sdvg": "0.1.0"}, "fps": 24, "blocks": blocks} | given)
+    usual = {"settings": settings, "versions": {"sdvg": "0.1.0"}, "fps": 24, "blocks": blocks}
+    return RunReport(**{**usual, **given})
 
 
 def of_every_reason() -> tuple[Decision, ...]:

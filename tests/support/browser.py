@@ -38,7 +38,7 @@ def browse(program: Path, **options: Any) -> dict[str, Any]:
     """Run a Node program with options, and return what it printed; skip without a browser."""
     browser = find_browser()
     if browser is None:
-        pytest.skip("needs chromium, node and playwright-core: see tests/browser.py")
+        pytest.skip("needs chromium, node and playwright-core: see tests/support/browser.py")
     done = subprocess.run(
         ["node", str(program), json.dumps({"chromium": browser.chromium, **options})],
         capture_output=True,

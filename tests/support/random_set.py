@@ -19,7 +19,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lab.benchmarks.models import DRAFTER, REWARD, TARGET, TEXT_WIDTH, VAE_BASE
 from sdvg_core.causal_wan.config import control_shapes, wan_shapes
 from sdvg_core.decoders.wan_vae import empty_wan_vae, names_of
 from sdvg_core.scorers.blip import used_shapes
@@ -27,6 +26,7 @@ from sdvg_core.text.umt5 import SPIECE, TABLE_COPY
 from sdvg_core.weights.model_files import ModelFiles
 from sdvg_core.weights.names import renamer
 from sdvg_core.weights.weight_file import count_layers
+from tests.support.random_models import DRAFTER, REWARD, TARGET, TEXT_WIDTH, VAE_BASE
 
 WORDS = (
     "a an the small big red green blue yellow white black grey ball box ring star cube moves rolls rises falls "
@@ -52,6 +52,7 @@ def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
         text_encoder=folder / "tiny_umt5.safetensors",
         reward=folder / "TinyImageReward.pt",
     )
+    assert files.drafter is not None
     assert files.reward is not None
     random = _Random(seed)
     drafter = {f"model.{name}": w for name, w in random.fill(wan_shapes(DRAFTER)).items()}
@@ -73,7 +74,7 @@ def wan_vae_to_original(weights: Mapping[str, Any]) -> dict[str, Any]:
     """Return weights with diffusers' names (`AutoencoderKLWan.state_dict()`) under the original release's names."""
     stage = count_layers(weights, "decoder.up_blocks.0.resnets") + 1
     stages = count_layers(weights, "decoder.up_blocks")
-    rename = renamer({new: old for old, new in names_of(stages * stage - 1, stage).items()})
+    rename = renamer({new: old for old, new in names_of(stages * stage - 1, stage).items() if new})
     return {rename(name): tensor for name, tensor in weights.items()}
 
 

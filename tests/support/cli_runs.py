@@ -60,7 +60,8 @@ def names(folder: Path) -> list[str]:
 
 
 def latents(folder: Path) -> torch.Tensor:
-    return load_file(folder / "latents.safetensors")["latents"]
+    saved: torch.Tensor = load_file(folder / "latents.safetensors")["latents"]
+    return saved
 
 
 def report(folder: Path) -> dict[str, Any]:

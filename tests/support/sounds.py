@@ -60,7 +60,8 @@ def heard(path: Path) -> np.ndarray:
     with av.open(str(path)) as file:
         parts = list(file.decode(audio=0))
     samples = np.concatenate([part.to_ndarray().reshape(1, -1) for part in parts], axis=1)[0]
-    return samples[round((first - parts[0].time) * 48000) :]
+    shown: np.ndarray = samples[round((first - parts[0].time) * 48000) :]
+    return shown
 
 
 def channels(path: Path, rate: int | None = None) -> np.ndarray:

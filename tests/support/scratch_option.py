@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FIELD = """
     grain: float = setting(0.0, least=0, most=1, help="how much film grain", widget={"step": 0.1, "optional": True})
 """

@@ -15,7 +15,7 @@ class Peak(TorchDispatchMode):
     """The most bytes alive at once among the tensors made while it is on; `device`: on that one alone."""
 
     def __init__(self, there_before: Iterable[Any] = (), device: torch.device | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
         self._before = {t.untyped_storage()._cdata for t in there_before if torch.is_tensor(t)}
         self._device = device
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}

@@ -1,0 +1,1 @@
+"""What tests share: models, doubles, files, pages, requests, forks. No test is in here."""
