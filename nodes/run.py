@@ -28,7 +28,7 @@ from ..sdvg_core.engine.run import Run
 from ..sdvg_core.errors import BadInput, MissingModel
 from ..sdvg_core.memory.plan import image_note
 from ..sdvg_core.memory.sizes import GB, image_bytes
-from ..sdvg_core.report.assemble import assemble_report, notes_on
+from ..sdvg_core.report.assemble import ReportedModel, assemble_report, notes_on
 from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.settings.context import Preset
 from ..sdvg_core.settings.execution import Execution
@@ -352,7 +352,7 @@ def _report(
     job = ready.job
     request = ready.resolved.request
     models = {
-        role: _model_settings(patcher, job.presets[role], job.execution) for role, patcher in job.models.items()
+        role: _reported(patcher, job.presets[role], job.execution).as_dict() for role, patcher in job.models.items()
     }
     device = str(job.main.load_device)
     start = ready.resolved.start
@@ -396,19 +396,18 @@ HOST = "comfyui"
 """Value in the report for kernels and layers chosen by ComfyUI."""
 
 
-def _model_settings(patcher: ModelPatcher, preset: Preset, execution: Execution) -> dict[str, Any]:
+def _reported(patcher: ModelPatcher, preset: Preset, execution: Execution) -> ReportedModel:
     origin = origin_of(patcher)
     dtype = dtype_name(patcher_dtype(patcher))
-    return {
-        "file": origin.file.name if origin.file else None,
-        "dictionary": origin.state_dict,
-        "size": config_of(patcher.model.diffusion_model).size,
-        **preset.settings,
-        "dtype": dtype,
-        "kv_dtype": execution.kept_in(dtype),
-        "attention": HOST,
-        "quantisation": None,
-        "bytes": weights_of(patcher),
-        "loras_and_patches": len(patcher.patches),
-        "loras": [],
-    }
+    return ReportedModel(
+        file=origin.file.name if origin.file else None,
+        dictionary=origin.state_dict,
+        size=config_of(patcher.model.diffusion_model).size,
+        preset=preset,
+        dtype=dtype,
+        kv_dtype=execution.kept_in(dtype),
+        attention=HOST,
+        quantisation=None,
+        bytes=weights_of(patcher),
+        loras_and_patches=len(patcher.patches),
+    )

@@ -25,6 +25,7 @@ from ..engine.reuse import PartKeys
 from ..errors import BadInput, see
 from ..memory.plan import Plan, gigabytes, memory_notes, plan, savings
 from ..memory.sizes import GB, PUBLISHED_BASE, PlanRequest, Stored
+from ..report.assemble import ReportedModel
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..settings.execution import AUTO, Execution, WeightDtype
 from ..settings.load import DecoderName, LoadOptions
@@ -234,7 +235,7 @@ def load_models(
         streamed = planned.streamed.get(role, 0) if planned else 0
         weight_dtype = options.weight_dtype if role == "target" or one_model else DEFAULT_DTYPE
         wans[role] = _load_wan(header, options, device, shared, streamed, weight_dtype)
-        settings[role] = _wan_settings(header, options, wans[role], weight_dtype)
+        settings[role] = _reported(header, options, wans[role], weight_dtype).as_dict()
     return Models(
         drafter=wans.get("drafter"),
         target=wans.get("target"),
@@ -318,25 +319,23 @@ def _load_wan(
     )
 
 
-def _wan_settings(header: WanFile, options: LoadOptions, wan: Wan, weight_dtype: WeightDtype) -> dict[str, Any]:
+def _reported(header: WanFile, options: LoadOptions, wan: Wan, weight_dtype: WeightDtype) -> ReportedModel:
     checkpoint = header.checkpoint
     dtype = dtype_name(checkpoint.dtype)
-    kept_in = options.execution.kept_in(dtype)
-    return {
-        "file": checkpoint.weights.path.name,
-        "dictionary": checkpoint.weights.state_dict or None,
-        "size": checkpoint.config.size,
-        **header.preset.settings,
-        "dtype": dtype,
-        "kv_dtype": kept_in,
-        "attention": wan.ops.backend.name,
-        "quantisation": checkpoint.quantisation.label
-        if weight_dtype == DEFAULT_DTYPE
-        else f"{weight_dtype}, as asked",
-        "bytes": sum(part.nbytes for weight in wan.tree.state_dict().values() for part in stored_tensors(weight)),
-        "loras_and_patches": sum(len(lora.changes) for lora in header.loras),
-        "loras": list(map(str, header.loras)),
-    }
+    as_stored = weight_dtype == DEFAULT_DTYPE
+    return ReportedModel(
+        file=checkpoint.weights.path.name,
+        dictionary=checkpoint.weights.state_dict or None,
+        size=checkpoint.config.size,
+        preset=header.preset,
+        dtype=dtype,
+        kv_dtype=options.execution.kept_in(dtype),
+        attention=wan.ops.backend.name,
+        quantisation=checkpoint.quantisation.label if as_stored else f"{weight_dtype}, as asked",
+        bytes=sum(part.nbytes for weight in wan.tree.state_dict().values() for part in stored_tensors(weight)),
+        loras_and_patches=sum(len(lora.changes) for lora in header.loras),
+        loras=tuple(map(str, header.loras)),
+    )
 
 
 def _load_control(header: WanFile, device: torch.device) -> ControlTree | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import chain, pairwise
 from typing import Any, Protocol
 
@@ -10,12 +11,39 @@ from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
 from ..engine.run import Run
 from ..errors import count
+from ..settings.context import Preset
 from ..settings.execution import Execution
 from ..settings.fields import as_json
 from .run_report import RunReport
 from .summary import ranges
 
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedModel:
+    """A model as a report's settings have it, from the command line and from ComfyUI.
+
+    `dictionary`: the key in its file; None without one. `dtype`: of computing. `bytes`: of its weights.
+    `loras_and_patches`: number of changes to weights. `loras`: names and strengths of those that we merged.
+    """
+
+    file: str | None
+    dictionary: str | None
+    size: str
+    preset: Preset
+    dtype: str
+    kv_dtype: str
+    attention: str
+    quantisation: str | None
+    bytes: int
+    loras_and_patches: int
+    loras: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON values, with the preset's settings in place of the preset."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | self.preset.settings | {"loras": list(self.loras)}
 
 
 class ReportedScorer(Scorer, Protocol):
