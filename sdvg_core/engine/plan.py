@@ -19,15 +19,19 @@ from .wrappers import check_sub_blocks
 # --- which models a run needs
 
 
-WITHOUT = {
+REMEDIES = {
     "drafter": ("a drafter", "choose the route always-target", "d, a and r"),
     "target": ("a target", "choose the route first with 0 blocks by the target", "t, a and r"),
     "scorer": ("a reward model", "choose a route without scores, such as first", "a and r"),
 }
-"""By role: its name, the remedy without it, and the directions that need it."""
+"""By role: its name, what to do without it, and the directions that need it.
+
+Of a block that the user directs, `d` keeps the draft and `t` has the target make it, both unscored; `a` and `r`
+score the draft, which `a` keeps and `r` rejects; a score that is not finite rejects it under both.
+"""
 Roles = frozenset[str]
 """The roles of the models that a run may need, or that are available."""
-EVERY_ROLE = Roles(WITHOUT)
+EVERY_ROLE = Roles(REMEDIES)
 
 
 def models_needed(route: Route, blocks: Iterable[PlannedBlock]) -> Roles:
@@ -37,7 +41,8 @@ def models_needed(route: Route, blocks: Iterable[PlannedBlock]) -> Roles:
         decision = decide_early(route, block, ())
         if decision is None:
             return EVERY_ROLE
-        needed.add("drafter" if decision.accepted or handover_at(route, block) else "target")
+        if decision.accepted or handover_at(route, block):
+            needed.add("drafter")
         if not decision.accepted:
             needed.add("target")
     return Roles(needed)
@@ -46,8 +51,9 @@ def models_needed(route: Route, blocks: Iterable[PlannedBlock]) -> Roles:
 def check_available(route: Route, blocks: Sequence[PlannedBlock], available: Roles) -> Roles:
     """Return the models that a run may need. Raises `MissingModel` if one is not available."""
     needed = models_needed(route, blocks)
+    # To name what asks for a missing model, drop the handover, then the directions.
     undirected = [replace(block, direction=ROUTE_DECIDES) for block in blocks]
-    for role, (model, way_out, letters) in WITHOUT.items():
+    for role, (model, way_out, letters) in REMEDIES.items():
         if role not in needed - available:
             continue
         if role not in models_needed(replace(route, handover=0), blocks):
@@ -64,8 +70,8 @@ class Lead:
     """The latent frames before a run's first block.
 
     `picture`: a single picture, held for one block of the size that the plan chooses. `start_image_frames`: number
-    of first frames that show a start image, of which the video shows one pixel frame. `from_pixels`: number of
-    first frames given as pixels. The route begins after both, as no model made them.
+    of first frames that show a start image, of which the video shows one pixel frame; they belong to no block.
+    `from_pixels`: number of first frames given as pixels. The route begins after them, as no model made them.
     """
 
     frames: int = 0
@@ -88,7 +94,8 @@ class Lead:
 class RunPlan:
     """The blocks of a run.
 
-    `clip`: spans of the clip that it continues. `blocks`: the new ones. `notes`: for the report.
+    `clip`: spans of the clip that it continues. `blocks`: the new ones. `models_needed`: those that a new block may
+    need. `notes`: for the report.
     """
 
     route: Route
@@ -142,7 +149,8 @@ def plan_blocks(
     letters = directions or ROUTE_DECIDES * blocks
     strengths = strengths or (Strength(),) * blocks
 
-    def plan(sizes: Mapping[str, int]) -> RunPlan:
+    def plan_with(sizes: Mapping[str, int]) -> RunPlan:
+        """Plan with the models in `sizes`; a block is as long as the target's, if the target is among them."""
         available = Roles(sizes) | Roles(["scorer"] if scorer else [])
         size = sizes["target" if "target" in sizes else "drafter"]
         begun = lead.of_one_block(size) if lead.picture else lead
@@ -157,8 +165,8 @@ def plan_blocks(
             notes.append(NOT_HANDED_OVER)
         needed = check_available(route, planned, available)
         if "target" in available - needed:
-            from_here = [replace(block, place=number) for number, block in enumerate(planned)]
-            if "target" in models_needed(route, from_here):
+            begun_here = [replace(block, place=number) for number, block in enumerate(planned)]
+            if "target" in models_needed(route, begun_here):
                 notes.append(NO_TARGET_BLOCK)
         return RunPlan(
             route=route,
@@ -169,13 +177,14 @@ def plan_blocks(
             notes=tuple(notes),
         )
 
-    run_plan = plan(block_frames)
+    run_plan = plan_with(block_frames)
     if "target" in run_plan.models_needed or len(set(block_frames.values())) == 1:
         return run_plan
-    if isinstance(route.policy, Stride):  # later blocks will be the target's, so keep its size
+    if isinstance(route.policy, Stride):
+        # The target makes none of these blocks, but will make some when the video is extended: they keep its size.
         return replace(run_plan, models_needed=run_plan.models_needed | {"target"})
-    # Without the target, blocks have the drafter's size.
-    return plan({"drafter": block_frames["drafter"]})
+    # No block needs the target, so blocks are as long as the drafter's.
+    return plan_with({"drafter": block_frames["drafter"]})
 
 
 # --- do parts, route, blocks and sizes fit together? Shapes are enough to tell
@@ -183,7 +192,7 @@ def plan_blocks(
 
 def check_parts(engine: Engine, route: Route, blocks: Sequence[PlannedBlock]) -> None:
     """Raise `BadInput` unless the parts of a run fit together and include all that the route may need."""
-    check_available(route, blocks, Roles(role for role in WITHOUT if getattr(engine, role) is not None))
+    check_available(route, blocks, Roles(role for role in REMEDIES if getattr(engine, role) is not None))
     # A missing model counts with the shape of the other one.
     check_compatible(engine.models[0], engine.models[-1], engine.codec.latent_channels, route, blocks)
 

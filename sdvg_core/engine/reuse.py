@@ -43,14 +43,17 @@ class PartKeys:
 _TENSOR_KEYS: MutableMapping[Tensor, str] = WeakIdKeyDictionary()
 
 
-def tensor_key(tensor: Tensor, copy: Tensor | None = None) -> str:
-    """Return a hash of a tensor's content, memoised by object: the engine never writes into a tensor.
-
-    `copy`: a CPU copy to hash, without waiting for the device.
-    """
+def tensor_key(tensor: Tensor) -> str:
+    """Return a hash of a tensor's content, memoised by object: the engine never writes into a tensor."""
     if tensor not in _TENSOR_KEYS:
-        _TENSOR_KEYS[tensor] = hash_tensor(tensor if copy is None else copy)
+        remember_key(tensor, tensor)
     return _TENSOR_KEYS[tensor]
+
+
+def remember_key(tensor: Tensor, copy: Tensor) -> None:
+    """Memoise the key of a tensor by a copy of it on the CPU, so that asking for it never waits for a device."""
+    if tensor not in _TENSOR_KEYS:
+        _TENSOR_KEYS[tensor] = hash_tensor(copy)
 
 
 def block_key(model: str, codec: str, noise: KeyedNoise, call: BlockCall) -> str:

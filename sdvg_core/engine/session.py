@@ -16,7 +16,7 @@ from .inputs import BlockCall, BlockInputs, KeyedNoise
 from .pixels import Decoder, Pixels
 from .protocols import BlockGenerator, Engine, steps_made
 from .records import Stopwatch
-from .reuse import Reuse, Tensors, begun_key, block_key, scores_key, tensor_key
+from .reuse import Reuse, Tensors, begun_key, block_key, remember_key, scores_key
 from .types import Block, Cost, FiniteChecks, Generated, History, Span
 
 ModelRole = Literal["drafter", "target"]
@@ -27,8 +27,7 @@ TIMED_AS = {"drafter": "draft", "target": "target"}
 class Session:
     """The engine of one run. `watch`: times real calls. `checks`: finds NaN and infinity, read once a block.
 
-    `handover`: number of first predictions of a draft that are stored before the draft, as the target may continue
-    them.
+    `handover`: number of a draft's first predictions that are stored with it, as the target may go on from them.
     """
 
     def __init__(
@@ -40,7 +39,8 @@ class Session:
         self._engine = engine
         self._noise = noise
         drafted = steps_made(engine.drafter) if engine.drafter else 0
-        self._steps = {"drafter": min(handover, drafted), "target": 0}
+        # How many first predictions are stored with a whole block; the target's are not handed on.
+        self._predictions_kept = {"drafter": min(handover, drafted), "target": 0}
         self._reuse = reuse
 
     def generate(self, role: ModelRole, call: BlockCall) -> Generated:
@@ -80,11 +80,18 @@ class Session:
         return read_scores(scores)
 
     def _known_block(self, key: str, role: ModelRole, call: BlockCall) -> Generated | None:
-        whole = self._stored(key, call.span, self._steps[role] + 1)
+        """Return a stored block. A call that stops early takes the whole block's first predictions, or those alone.
+
+        Stored are the first predictions and the block, under `key`; of a call that stopped, its predictions, under
+        `begun_key`.
+        """
+        whole = self._stored(key, call.span, self._predictions_kept[role] + 1)
         if whole is not None:
             *predictions, block = whole
             return Generated(tuple(predictions[: call.stop]), block=block)
-        begun = call.stop and self._stored(begun_key(key, call.stop), call.span, call.stop)
+        if call.stop is None:
+            return None
+        begun = self._stored(begun_key(key, call.stop), call.span, call.stop)
         return Generated(begun) if begun else None
 
     def _stored(self, key: str, span: Span, least: int) -> Tensors | None:
@@ -98,17 +105,17 @@ class Session:
     def _keep_block(self, key: str, role: ModelRole, call: BlockCall, made: Generated) -> None:
         if not self._reuse:
             return
-        estimates = made.predictions[: call.stop or self._steps[role]]
         if call.stop is None:
-            estimates = (*estimates, made.latents)
+            tensors = (*made.predictions[: self._predictions_kept[role]], made.latents)
         else:
+            tensors = made.predictions[: call.stop]
             key = begun_key(key, call.stop)
-        on_cpu = estimates[0].device.type == "cpu"
-        kept = estimates if on_cpu else torch.stack(estimates).cpu().unbind()  # one copy, as each waits
-        for estimate, copy in zip(estimates, kept, strict=True):
-            tensor_key(estimate, copy)
-        if all(map(_is_finite, kept)):
-            self._reuse.store.put(key, kept)
+        on_cpu = tensors[0].device.type == "cpu"
+        copies = tensors if on_cpu else torch.stack(tensors).cpu().unbind()  # one copy, as each waits
+        for tensor, copy in zip(tensors, copies, strict=True):
+            remember_key(tensor, copy)
+        if all(map(_is_finite, copies)):
+            self._reuse.store.put(key, copies)
 
 
 def read_scores(scores: Tensor) -> tuple[float, ...]:
@@ -130,8 +137,9 @@ def _is_finite(tensor: Tensor) -> bool:
 class OwnDrafts:
     """The drafts of a run, each continuing the one before it and not the committed block (an option of the paper).
 
-    They do not depend on decisions. Skipped ones are made when a later draft needs them, and decoded only if the
-    drafter's context needs pixels.
+    They do not depend on decisions. `history`: the drafts so far. A draft that no block asked for, such as that of
+    a block by the target, is made when a later one needs it. Drafts are decoded only if the drafter's context needs
+    pixels; that counts as part of the draft.
     """
 
     session: Session
@@ -141,14 +149,13 @@ class OwnDrafts:
     _newest: Block | None = None
 
     def draft(self, span: Span, stop: int | None = None) -> Generated:
-        """Generate the draft at `span` after those left out, at their joint cost. `stop`: see `BlockCall`."""
+        """Generate the draft at `span` after those before it, at their joint cost. `stop`: see `BlockCall`."""
         caught_up = Cost()
-        # Its decode time counts as part of the draft.
         decoder = Decoder(self.session.decoder.codec)
-        for skipped in self.spans:
-            if self.history.frames <= skipped.start < span.start:
-                if self._newest is None or self._newest.span != skipped:
-                    caught_up += self._make(skipped).cost
+        for earlier in self.spans:
+            if self.history.frames <= earlier.start < span.start:
+                if self._newest is None or self._newest.span != earlier:
+                    caught_up += self._make(earlier).cost
                 block = self._newest
                 assert block is not None
                 pixels = decoder.pixels(self.history, block)

@@ -69,9 +69,9 @@ def speculate(
 ) -> Generator[EmittedBlock]:
     """Yield `blocks` in order, each as soon as it is decided.
 
-    `start`: a history to continue, with the engine's horizon. `reuse`: results of earlier runs. `clock`: its
-    readings subtract to seconds. Raises `BadInput` if the parts do not fit together, or a model returns NaN or
-    infinity.
+    `start`: a history to continue, with anchors for the engine's horizon. `reuse`: results of earlier runs.
+    `clock`: its readings subtract to seconds. Raises `BadInput` if the parts do not fit together, or a model
+    returns NaN or infinity.
     """
     check_parts(engine, route, blocks)
     session = Session(engine, inputs.noise, route.handover, clock, reuse)
@@ -84,11 +84,12 @@ def speculate(
         span = planned.span
         session.watch.restart()
         call = inputs.call(history, span)
-        draft = remake = shown = frames = None
+        draft = remake = pixels = frames = None  # frees those of the block before
         decision = decide_early(route, planned, past)
         handover = handover_at(route, planned)
 
-        # 1. Draft. If the target is certain to make the block, the drafter makes only the steps it hands over.
+        # 1. Draft: all steps (stop is None), or, if the target is certain to make the block, only those that it is
+        # handed (perhaps 0).
         stop = handover if decision and not decision.accepted else None
         if stop != 0:
             if own_drafts:
@@ -98,28 +99,28 @@ def speculate(
 
         # 2. Score the draft's pixel frames, decoded after the committed blocks, and route by the worst one.
         if draft and stop is None:
-            shown = session.decoder.pixels(history, Block(span, draft.latents, call.condition))
+            pixels = session.decoder.pixels(history, Block(span, draft.latents, call.condition))
             if decision is None:
-                score = partial(session.score, shown, call.condition.text)
-                decision = score_and_decide(route, planned, shown.count, score)
+                score = partial(session.score, pixels, call.condition.text)
+                decision = score_and_decide(route, planned, pixels.count, score)
                 if decision.reason is Reason.NOT_FINITE:
                     session.checks.read()  # raises if the draft itself is not finite, before the target runs
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None
         if not decision.accepted:
-            shown = None  # frees the draft's frames and decoder state before the target runs
+            pixels = None  # frees the draft's frames and decoder state before the target runs
             call = replace(call, handed_over=draft.first(handover) if draft else ())
             remake = session.generate("target", call)
-            shown = session.decoder.pixels(history, Block(span, remake.latents, call.condition))
+            pixels = session.decoder.pixels(history, Block(span, remake.latents, call.condition))
 
-        # 4. Commit the winner.
-        assert shown is not None, "a block that is not the target's was drafted"
-        frames = shown.frames()
+        # 4. Commit the winner, with the decoder's state after it and its anchors (last frames), for later contexts.
+        assert pixels is not None, "a block was neither drafted nor remade"
+        frames = pixels.frames()
         check_frames(session.checks, engine.codec, frames, span)
-        drift = session.checks.read(drift_of(shown.block, history))
-        shown.release()
-        record = record_block(shown.block, frames, decision, draft, remake, call, session.watch, drift)
-        history = history.commit(shown.block, shown.anchors, shown.state)
+        drift = session.checks.read(drift_of(pixels.block, history))
+        pixels.release()
+        record = record_block(pixels.block, frames, decision, draft, remake, call, session.watch, drift)
+        history = history.commit(pixels.block, pixels.anchors, pixels.state)
         past = (*past, decision)
-        yield EmittedBlock(history, frames, shown.key, record, draft)
+        yield EmittedBlock(history, frames, pixels.key, record, draft)

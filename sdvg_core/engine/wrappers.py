@@ -92,11 +92,11 @@ class FramewiseAdapter(WrappedGenerator):
         super().__init__(inner)
         check_sub_blocks(inner.block_frames, inner.anchor_horizon, block_frames)
         self.block_frames = block_frames
-        # Of the clip's first block; empty if its frames take two lists.
+        # Of the clip's first block; empty if its first sub-block has other timesteps than the rest.
         one_list = inner.block_frames == block_frames or inner.first_timesteps == inner.timesteps
         self.first_timesteps = inner.first_timesteps if one_list else ()
-        # A block with its sub-blocks. A committed draft keeps these objects, so their cached keys and values stay
-        # valid.
+        # Blocks, each with its sub-blocks. `inner` knows a block again by its object, so a block that is split once
+        # more must give the same objects, or its keys and values are made again.
         self._newest: tuple[Block, ...] = ()
         self._known: tuple[tuple[Block, ...], ...] = ()
 
@@ -129,7 +129,8 @@ class FramewiseAdapter(WrappedGenerator):
 def check_sub_blocks(own_frames: int, anchor_horizon: int, block_frames: int) -> None:
     """Raise `BadInput` unless a model with blocks of `own_frames` can make blocks of `block_frames` latent frames.
 
-    `anchor_horizon`: latent frames whose pixels its context may need; sub-blocks of an undecided block have none.
+    `anchor_horizon`: latent frames whose pixels its context may need, from the window's first on. Sub-blocks of an
+    undecided block have no pixels, so the window must begin before the block.
     """
     if block_frames % own_frames:
         sizes = f"{own_frames} and {block_frames} latent frames"
@@ -137,7 +138,7 @@ def check_sub_blocks(own_frames: int, anchor_horizon: int, block_frames: int) ->
     least = block_frames - own_frames + 1
     if own_frames < block_frames and 0 < anchor_horizon < least:
         problem = f"{anchor_horizon} context frames are too few for a drafter with blocks of {own_frames}"
-        raise BadInput(f"{problem}; give at least {least}, or the incremental policy")
+        raise BadInput(f"{problem}; give at least {least}, or the policy incremental")
 
 
 def split_span(span: Span, frames: int) -> tuple[Span, ...]:

@@ -28,7 +28,7 @@ from ..engine.types import Cost, Span
 from ..errors import BadInput, why
 from ..files.small_files import parse_json, read_small
 from ..settings.decision import Decision, Reason
-from ..settings.fields import checked, fit, kinds_of
+from ..settings.fields import checked, fit_value, kinds_of
 
 SCHEMA_VERSION = 1
 WHERE = "the run report"
@@ -317,10 +317,10 @@ def _read(hint: Any, value: Any, name: str, where: str) -> Any:
     shape: Any = next((kind for kind in kinds if is_dataclass(kind)), None)
     if shape and isinstance(value, Mapping):
         return from_values(shape, value, f"{where}, {name}")
+    _check_figures(value, name, where)
     for kind in kinds:
         with suppress(TypeError):
-            fitted = fit(kind, value)
-            _check_figures(fitted, name, where)
+            fitted = fit_value(kind, value)
             return json_values(fitted) if isinstance(fitted, Mapping) else fitted
     kind = kinds[0]
     if isinstance(kind, type) and issubclass(kind, Enum) and isinstance(value, str):
@@ -330,8 +330,8 @@ def _read(hint: Any, value: Any, name: str, where: str) -> Any:
 
 
 def _check_figures(value: Any, name: str, where: str) -> None:
-    """Raise `BadInput` for a number, also one in a tuple, that no run writes."""
-    for figure in value if isinstance(value, tuple) else (value,):
+    """Raise `BadInput` for a number, also one in a list, that no run writes."""
+    for figure in value if isinstance(value, list) else (value,):
         if isinstance(figure, int | float) and not -LARGEST_FIGURE < figure < LARGEST_FIGURE:
             raise _broken(where, name, "finite and below 1e15", figure)
         if isinstance(figure, int) and figure < LEAST.get(name, 0):

@@ -63,7 +63,7 @@ class Setting:
         """Return a value converted to the field's type. Raises `BadInput` for an invalid one."""
         for kind in self.kinds:
             with suppress(TypeError):
-                fitted = fit(kind, value)
+                fitted = fit_value(kind, value)
                 break
         else:
             raise BadInput(self._refusal(value))
@@ -195,7 +195,7 @@ def _read_json(setting: Setting, data: Any) -> Any:
     raise BadInput(f"{setting.name} is {data.get('kind')!a:.40}; give {ways}")
 
 
-def fit(kind: Any, value: Any) -> Any:
+def fit_value(kind: Any, value: Any) -> Any:
     """Return a value converted to one type: text to a path or a member of an enum, a list to a tuple.
 
     Raises `TypeError` if it does not fit.
@@ -203,7 +203,7 @@ def fit(kind: Any, value: Any) -> Any:
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
         return tuple(_fit_one_of(get_args(kind)[0], item) for item in value)
     if get_origin(kind) is Mapping and isinstance(value, Mapping):
-        return {name: fit(get_args(kind)[1], item) for name, item in value.items()}
+        return {name: fit_value(get_args(kind)[1], item) for name, item in value.items()}
     if kind is Path and isinstance(value, str | Path) and value:
         if impossible_path(str(value)):
             raise BadInput(f"the path {str(value)!r:.60} is too long or has a NUL byte; give another")
@@ -227,7 +227,7 @@ def fit(kind: Any, value: Any) -> Any:
 def _fit_one_of(kind: Any, value: Any) -> Any:
     for way in kinds_of(kind):
         with suppress(TypeError):
-            return fit(way, value)
+            return fit_value(way, value)
     raise TypeError
 
 

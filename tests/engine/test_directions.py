@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sdvg_core.engine.plan import EVERY_ROLE, WITHOUT, Lead, Roles, RunPlan, plan_blocks
+from sdvg_core.engine.plan import EVERY_ROLE, REMEDIES, Lead, Roles, RunPlan, plan_blocks
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.reuse import PartKeys, Reuse, Store
@@ -158,13 +158,13 @@ def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
     assert "\n" not in sentence
 
 
-@pytest.mark.parametrize("role", WITHOUT)
+@pytest.mark.parametrize("role", REMEDIES)
 def test_the_letters_to_take_out_are_those_that_ask_for_a_model(role: str) -> None:
     """Catches: a remedy that does not help."""
     policy = Route(TargetOnly() if role == "drafter" else First(0))
     for letter in DIRECTION_LETTERS:
-        asks = letter in re.findall(r"\b\w\b", WITHOUT[role][2])
-        with pytest.raises(BadInput, match=f"take {WITHOUT[role][2]} out of them") if asks else nullcontext():
+        asks = letter in re.findall(r"\b\w\b", REMEDIES[role][2])
+        with pytest.raises(BadInput, match=f"take {REMEDIES[role][2]} out of them") if asks else nullcontext():
             route(policy, EVERY_ROLE - {role}, directions=f"..{letter}...")
 
 

@@ -151,7 +151,6 @@ def reports() -> Cases:
         ("a rate of 400 digits", {"fps": 10**400}, "finite"),
         ("seconds of 400 digits", {"blocks": [{**block, "drift": -(10**400)}]}, "finite"),
         ("a score of 400 digits", {"blocks": [{**judged, "frame_scores": [10**400]}]}, "finite"),
-        ("a block never decoded", {"blocks": [{**block, "decodes": 0}]}, "not 1 or more"),
         ("settings without a floor", {"settings": {"x": "\x01deep\x01"}}, "nested more than 32 times"),
     ):
         yield name, Case("report", {"report.json": to_json({**seed, **changed})}, words)
