@@ -49,7 +49,7 @@ from ..sdvg_core.videos.start import (
 from ..sdvg_core.weights.latents import lead_metadata, read_lead
 from .host.compiled import Layers, layers_of
 from .host.conditioning import read_conditions, read_controls, resolve_texts, states_control, strengths_of
-from .host.job import Job, footage_of, from_start, start_picture
+from .host.job import Job, footage_of, start_picture, with_picture_of_start
 from .host.loras import notes_on_loras
 from .host.memory import Memory, check_room, memory_of, refusal_of, resident, weights_of
 from .host.model import (
@@ -128,19 +128,23 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 
 
 def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
-    """Check a job and resolve its request. Raises `BadInput` for any unusable input."""
+    """Check a job and resolve its request. Raises `BadInput` for any unusable input.
+
+    `wired`: the inputs as they are wired. Locked blocks take the place of a start.
+    """
     of_models = {role: check_model(patcher, role) for role, patcher in wired.models.items()}
     for role, of_loras in notes_on_loras(wired.api_prompt, wired.node_id, wired.models).items():
         of_models[role] += of_loras
     check_vae(wired.vae, wired.tae_kind)
-    job = from_start(with_kept(wired, kept_blocks))
+    job = with_picture_of_start(with_kept(wired, kept_blocks))
     prompts, text_notes = resolve_texts(job.prompts)
     job = replace(job, prompts=prompts, controlled=states_control(prompts[0].conditioning))
     for role, control in job.controls.items():
         check_control(job.models[role], control, role)
     resolved = resolve(job)
     kept_count = job.kept.blocks if job.kept else 0
-    clip_blocks = len(resolved.plan.clip) - kept_count
+    clip_blocks = len(resolved.plan.clip) - kept_count  # `plan.clip` includes the locked ones
+    first_block = resolved.plan.new_indices.start - kept_count
     unread = _unread_note(job, resolved.plan)
     resolved = _shortened(resolved, job, kept_count)
     job = job.restrict_to(resolved.plan.models_needed)
@@ -161,7 +165,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         note=" ".join((*job.headers.swapped_note, *(note for note in resolved.notes if note == NO_TARGET_BLOCK))),
         prompt=job.prompt_id,
         signature=job.signature,
-        before=resolved.plan.new_indices.start - kept_count,
+        before=first_block,
     )
     if job.signature:
         own_drafts = job.request.drafter_context == "own"
@@ -170,8 +174,9 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     memory = memory_of(job)
     check_room(memory)
     model_notes = (*dict.fromkeys(note for role in job.models for note in of_models[role]), *job.notes)
-    asked_blocks = range(resolved.plan.new_indices.start - kept_count, resolved.plan.new_indices.stop)
-    of_starts = notes_on_starts((entry.index for entry in job.prompts), asked_blocks)
+    of_starts = notes_on_starts(
+        (entry.index for entry in job.prompts), range(first_block, resolved.plan.new_indices.stop)
+    )
     image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
     size_note = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
     texts = [condition.text for _, condition in conditions.entries]
@@ -228,13 +233,13 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
     settle_attention(job.main.load_device)
     differences = check_host(job)
     layers = layers_of(job)
-    run = _plan(ready, layers)
+    run = _build_run(ready, layers)
     try:
         clips, latents, records = _play(run, ready.progress, ready.memory)
         if shows_clip:
             live.clip_frames = sum(map(len, clips[: ready.clip_blocks]))
         frames = torch.cat(clips)  # once: a long video has gigabytes
-        if records and not job.until_block:  # blocks of a take cannot be kept
+        if records and not job.until_block:  # a run that stops early is another take, and is not locked
             spans = (*run.plan.clip[ready.clip_blocks :], *run.plan.spans[: len(records)])
             size = (ready.resolved.width, ready.resolved.height)
             start = run.inputs.start
@@ -298,7 +303,7 @@ def _most_steps(presets: Collection[Preset]) -> int:
     return sum(frames // p.block_frames * max(len(p.steps), len(p.first_steps)) for p in presets)
 
 
-def _plan(ready: ReadyRun, layers: Mapping[str, Layers]) -> Run:
+def _build_run(ready: ReadyRun, layers: Mapping[str, Layers]) -> Run:
     job = ready.job
     presets = job.presets
     wans: dict[str, Wan] = {
@@ -329,7 +334,7 @@ def _play(run: Run, progress: NodeProgress, memory: Memory) -> tuple[list[Tensor
     progress.begin()
     frames: list[Tensor] = []
     records: list[BlockRecord] = []
-    clip_blocks = len(run.plan.clip)
+    older_blocks = len(run.plan.clip)  # of the clip that is continued, then locked ones
     with closing(run.play(lambda: progress.live.stop_asked)) as video:
         for event in video:
             memory.prioritise()
@@ -338,8 +343,8 @@ def _play(run: Run, progress: NodeProgress, memory: Memory) -> tuple[list[Tensor
                 progress.block(event.record, event.frames)
                 records.append(event.record)
             else:
-                clip_blocks -= 1
-                if clip_blocks < progress.kept_left:
+                older_blocks -= 1
+                if older_blocks < progress.kept_left:
                     progress.kept_block(event.frames)
             frames.append(event.frames.cpu()[0].movedim(1, -1))
     history = event.history

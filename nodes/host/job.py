@@ -174,7 +174,7 @@ def start_picture(images: Tensor, width: int, height: int) -> tuple[Tensor, tupl
     return fit(images, width, height), crop_note(images, width, height)
 
 
-def from_start(job: Job) -> Job:
+def with_picture_of_start(job: Job) -> Job:
     """Return the job with the picture of an SDVG Start moved to `start_image`."""
     if job.start is None or job.start.how != PICTURE:
         return job

@@ -35,7 +35,7 @@ STORE = Store(0)
 PIXELS = PixelStore()
 
 
-def part_fingerprints(job: Job, compiled: Set[str] = frozenset()) -> PartKeys:
+def host_part_keys(job: Job, compiled: Set[str] = frozenset()) -> PartKeys:
     """Return the cache keys of a run's models, codec and scorer. `compiled`: roles whose layers are compiled."""
     presets = job.presets
 
@@ -43,13 +43,13 @@ def part_fingerprints(job: Job, compiled: Set[str] = frozenset()) -> PartKeys:
         settings = str(patcher_dtype(patcher)), presets[role].key, job.execution.kv_dtype, role in compiled
         return _of_module(patcher.model, patcher, patcher.load_device, *settings)
 
-    texts = {role: of_model(role, patcher) for role, patcher in job.models.items()}
-    texts |= {role: texts[role] + of_model(role, control) for role, control in job.controls.items()}
+    keys = {role: of_model(role, patcher) for role, patcher in job.models.items()}
+    keys |= {role: keys[role] + of_model(role, control) for role, control in job.controls.items()}
     vae = job.vae
     of_codec = str(vae.vae_dtype), kind_of_wire(vae, job.tae_kind)
     return PartKeys(
-        drafter=texts.get("drafter", ""),
-        target=texts.get("target", ""),
+        drafter=keys.get("drafter", ""),
+        target=keys.get("target", ""),
         codec=_of_module(vae.first_stage_model, vae.patcher, vae.device, *of_codec),
         scorer=_of_scorer(job.router.scorer) if job.router.scorer else "",
     )
@@ -102,7 +102,7 @@ def begin_reuse(job: Job, compiled: Set[str]) -> Reuse | None:
     PIXELS.shrink(job.reuse_bytes - STORE.bytes)
     if not job.reuse_bytes:
         return None
-    return Reuse(store=STORE, part_keys=part_fingerprints(job, compiled), pixels=PIXELS)
+    return Reuse(store=STORE, part_keys=host_part_keys(job, compiled), pixels=PIXELS)
 
 
 def store_notes() -> tuple[str, ...]:

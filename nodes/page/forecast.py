@@ -31,6 +31,7 @@ AT_HAND = 2
 """Whether latents are in the store; a run that lost some of its results has the others perhaps."""
 ANSWERS = {ABSENT: CHANGES, PERHAPS: MAY_CHANGE, AT_HAND: STAYS}
 MOST_FORECAST = 4096
+UNKNOWN_NAME = 0
 NOWHERE = Span(0, 0, 1)
 Names = tuple[int, ...]
 Key = tuple[Any, ...]
@@ -174,7 +175,7 @@ def _next_route(
 ) -> tuple[Route, bool]:
     """Return the route of the router at the end of a wire, and whether it is known.
 
-    A budget is: what it came to for as many blocks before.
+    That of a budget is known only where the run before had as many blocks: it is that run's.
     """
     inputs = router_inputs(prompt, wire)
     is_budget = inputs.get("policy") == "budget"
@@ -225,8 +226,10 @@ class EarlierRuns:
 
     def _before(self, kept: int, history: int) -> list[int]:
         """Return the names of locked blocks, as far as the run that made them is known."""
-        known = [course[:kept] for course in self.courses.values() if kept and history in course[kept - 1 : kept]]
-        return known[0] if known else [*[ABSENT] * kept][: kept - 1] + [history] * min(kept, 1)
+        if not kept:
+            return []
+        known = [course[:kept] for course in self.courses.values() if history in course[kept - 1 : kept]]
+        return known[0] if known else [*[UNKNOWN_NAME] * (kept - 1), history]
 
     def as_if_kept(self) -> EarlierRuns:
         """Return the same with all at hand that was ever made."""
@@ -235,7 +238,7 @@ class EarlierRuns:
         return memory
 
     def has(self, needs: Iterable[Names]) -> int:
-        """Return how surely all of these are at hand, of each one of its names."""
+        """Return how surely all of these are at hand; each under any one of its names."""
         return min((max(self.latents.get(name, ABSENT) for name in names) for names in needs), default=AT_HAND)
 
 
@@ -284,7 +287,10 @@ class Place:
         return hash((self.history, latents))
 
     def needs(self, decision: Decision, *, scored: bool) -> list[Names]:
-        """Return what a decision has made, each by its names: a whole draft has the beginning that is handed over."""
+        """Return what must be at hand for a decision, each with the names of what serves, and its own name last.
+
+        So the beginning of a draft, which is handed over, is served by the whole draft.
+        """
         draft: list[Names] = []
         if decision.accepted or scored:
             draft = [(self.draft,)]
@@ -296,7 +302,7 @@ class Place:
         return [*draft, (self.latents_of(decision),)]
 
     def made_by(self, decision: Decision) -> Names:
-        """Return the names of all that a decision has made."""
+        """Return the names of all that a decision made: of each its own."""
         return tuple(names[-1] for names in self.needs(decision, scored=decision.scored))
 
     def _name(self, *parts: Any) -> int:
@@ -327,7 +333,8 @@ class Forecast:
 def walk(asked: Asked, memory: EarlierRuns) -> Iterator[tuple[str, set[int]]]:
     """Yield the answer for each block that is made, and the names that its course may have if it is known."""
     branches = {Branch(memory.start(asked))}
-    is_lost = False  # in some course, all that follows is new
+    # Whether some branch ended in latents that no run made. All that follows there is new; of own drafts, perhaps not.
+    is_lost = False
     for number in range(asked.first, asked.blocks + 1):
         if len(branches) > MOST_BRANCHES:
             yield MAY_CHANGE, {branch.history for branch in branches}

@@ -6,7 +6,7 @@ block through both models at once would waste most of the target's passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,13 +21,13 @@ from .cache import CacheSlots, Fp8KVCache, KVCache, SlotCopy, contiguous_runs
 from .forward import PLAIN_STAGES, Pass, Stages, TextKV, context_pass, token_grid
 
 CUT = 45
-"""Least position of a block that begins a new scene, as in Infinity-RoPE."""
+"""Least position, in a window, of a block that begins a new scene, as in Infinity-RoPE."""
 JUMP = 27
-"""Least number of positions by which a cut moves such a block."""
+"""Positions by which a cut moves it: in a window by at least as many, in absolute positions by as many."""
 
 
 def beyond_cut(position: int) -> int:
-    """Return the position of a block that begins a new scene; without the cut it would be `position`."""
+    """Return the position, in a window, of a block that begins a new scene and would else be at `position`."""
     return max(CUT, position + JUMP)
 
 
@@ -79,18 +79,23 @@ class Model:
     def pass_at(self, slots: CacheSlots, cache: KVCache, condition: Condition, x: Tensor) -> Pass:
         """Return the inputs of passes over latents `x` (`b c t h w`) in these slots."""
         grid = token_grid(self.wan.tree, x.shape[2:])
-        pieces = [
-            (piece, min(piece + grid[0], stop), offset + piece - first)
-            for first, stop, offset in contiguous_runs(slots.positions)
-            for piece in range(first, stop, grid[0])
-        ]
-        frame = grid[1] * grid[2]
-        keys = tuple(
-            (slice(offset * frame, (offset + stop - first) * frame), self.rope(first, (stop - first, *grid[1:])))
-            for first, stop, offset in pieces
-        )
         rope = self.rope(slots.position, grid)
+        keys = tuple(self._tables(slots.positions, grid))
         return Pass(self.text_of(condition), cache, slots, rope, self.wan.ops, self.wan.stages, keys)
+
+    def _tables(self, positions: Sequence[int], grid: Grid) -> Iterator[tuple[slice, Any]]:
+        """Yield visible tokens and the rotary table for their keys, which are stored unrotated.
+
+        One table is for consecutive `positions`, and for no more frames than a block has, so that few sizes occur.
+        """
+        frames, rows, columns = grid
+        frame_tokens = rows * columns
+        for run_start, run_stop, run_place in contiguous_runs(positions):
+            for first in range(run_start, run_stop, frames):
+                count = min(frames, run_stop - first)
+                place = run_place + first - run_start
+                tokens = slice(place * frame_tokens, (place + count) * frame_tokens)
+                yield tokens, self.rope(first, (count, rows, columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,11 +159,12 @@ class RecomputedContext:
             clean, encodes = self._window_latents(history, window)
             for first in range(0, window, span.frames):
                 last = min(first + span.frames, window)
-                slots = CacheSlots(first, tuple(range(first, last)), last)
+                slots = CacheSlots(position=first, written=tuple(range(first, last)), visible=last)
                 model.write_context(clean[:, :, first:last], condition, cache, slots)
                 passes += 1
         stop = window + span.frames
-        return BlockContext(cache, CacheSlots(position, tuple(range(window, stop)), stop), passes, encodes)
+        slots = CacheSlots(position=position, written=tuple(range(window, stop)), visible=stop)
+        return BlockContext(cache, slots, passes, encodes)
 
     def _window_latents(self, history: History, window: int) -> tuple[Tensor, int]:
         first = history.frames - window
@@ -173,9 +179,10 @@ class RecomputedContext:
         return torch.cat((anchor.to(rest), rest), dim=2), encodes
 
 
-# --- keep a sliding window from block to block. A frame's slot follows from its number, so regenerating a block
-# overwrites it and a rejection needs no rollback. A cache that appends and truncates, as language models have it,
-# cannot go back once its window has moved.
+# --- keep a sliding window from block to block. A frame's slot follows from its number, so a block that is made
+# again overwrites itself, and a rejection needs no rollback. (But a draft made in sub-blocks may push frames out
+# of the window before it is rejected; those are backed up.) A cache that appends and truncates, as language models
+# have it, cannot go back once its window has moved.
 
 MEANS = (0.01, 0.1)
 """Shares by which MemRoPE's slow and fast mean move with every block."""
@@ -199,21 +206,20 @@ class RollingContext:
     `window` includes the block being generated; the clip's first `sink` latent frames never leave it. A new frame
     takes the slot of the frame that leaves the window. When the model is next needed, each block committed since
     gets one context pass with its own condition, in order; none may be skipped, as keys and values depend on those
-    before.
+    before. If the history is another one from some block on, only the blocks from there are passed again, if what
+    they overwrote can be restored; else all are. `undo`: number of newest blocks for which to back up what they
+    overwrite; each backup takes one block's memory.
 
-    If the newest blocks of the history differ, only those are passed again, if nothing in their windows was
-    overwritten since. With a full window, later blocks have overwritten it, so recompute. `undo`: number of newest
-    blocks for which to back up what they overwrite; each backup takes one block's memory.
+    The rest are options of single models:
 
-    `relative`: store keys unrotated, and count positions from the window's first frame, as in Infinity-RoPE; so
-    positions stop growing at the window's length. `trained`: at the length of a training clip instead, as in Self
-    Gradient Forcing: the newest frames keep their distance from the sink.
-
+    `relative`: as in Infinity-RoPE, store keys unrotated and count positions from the window's first frame, so that
+    they stop growing. `trained`: as in Self Gradient Forcing, latent frames of the training clips, up to which
+    relative positions grow; the newest frames keep their distance from the sink.
     `recache`: as in LongLive, one pass over the whole window before the first block of a new prompt writes its keys
-    and values again under that prompt. A sink that has left the window is unchanged. `flush`: as in Infinity-RoPE,
-    blocks of a new prompt see only the sink and the newest two frames before it. `means`: as in MemRoPE, the sink's
-    last two slots hold a slow and a fast running mean of the keys and values that left the window, over all tokens
-    as in its code.
+    and values again under that prompt. A sink that has left the window is unchanged.
+    `flush`: as in Infinity-RoPE, blocks of a new prompt see only the sink and the newest two frames before it.
+    `means`: as in MemRoPE, the sink's last two slots hold a slow and a fast running mean of the keys and values
+    that left the window, over all tokens as in its code.
 
     A block that begins a new scene is placed at a distance from the others; later absolute positions keep it,
     relative ones do not.
@@ -235,13 +241,14 @@ class RollingContext:
     def _forget(self) -> None:
         self._cache: KVCache | None = None
         self._size: tuple[int, int] | None = None
-        # Blocks whose context is in the cache, and the latent frame up to which anything was written.
+        # Blocks whose context is in the cache, the prompt under which it was last written, and the latent frame up
+        # to which anything was, a block that is not committed included.
         self._blocks: tuple[Block, ...] = ()
-        self._begun = 0
-        self._seen_under: Condition | None = None
-        # Backups of the newest blocks, oldest first. There are none of frames before `_lost`.
-        self._overwritten: tuple[_SlotBackup, ...] = ()
-        self._lost = 0
+        self._prompt_of_cache: Condition | None = None
+        self._written_to = 0
+        # Backups of the newest blocks, oldest first; they go back to latent frame `_restorable_from`.
+        self._backups: tuple[_SlotBackup, ...] = ()
+        self._restorable_from = 0
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
@@ -256,82 +263,86 @@ class RollingContext:
         cache = self._cache_for(model, history, condition, size)
         passes = 0
         for block in history.blocks[len(self._blocks) :]:
-            passes += 1 + self._under(block.condition, model, cache)
+            passes += 1 + self._recache_if_needed(block.condition, model, cache)
             self._begin(cache, block.span)
             slots = self._pass_slots(block.span, scene_of(self._blocks, block.condition))
             model.write_context(block.latents, block.condition, cache, slots)
             self._blocks = (*self._blocks, block)
-        passes += self._under(condition, model, cache)
+        passes += self._recache_if_needed(condition, model, cache)
         self._begin(cache, span)
         return BlockContext(cache, self._pass_slots(span, scene_of(self._blocks, condition)), passes, 0)
 
-    def _under(self, condition: Condition, model: Model, cache: KVCache) -> int:
-        """Recache for the next block's `condition` if needed; return the number of passes, 0 or 1."""
-        if not self.recache or not self._blocks or self._seen_under is condition:
-            self._seen_under = condition
+    def _recache_if_needed(self, condition: Condition, model: Model, cache: KVCache) -> int:
+        """Pass the window again under the next block's `condition`, if it is new; return the number of passes."""
+        if not self.recache or not self._blocks or self._prompt_of_cache is condition:
+            self._prompt_of_cache = condition
             return 0
         # Nothing attends to frames that left the window, so do not pass them.
         stop = self._blocks[-1].span.stop
         first = 0 if stop <= self.window else stop - (self.window - self.sink)
         # Every slot is overwritten, so blocks passed so far cannot be dropped later.
-        self._lost = stop + 1
-        self._overwritten = ()
+        self._restorable_from = stop + 1
+        self._backups = ()
         scene = scene_of(self._blocks[:-1], self._blocks[-1].condition)
         slots = self._pass_slots(Span(0, first, stop - first), replace(scene, cut=False))
         self._cache = None  # invalid if the pass is interrupted
         model.write_context(History(self._blocks).latents(first, stop), condition, cache, slots)
         self._cache = cache
-        self._seen_under = condition
+        self._prompt_of_cache = condition
         return 1
 
     def _cache_for(self, model: Model, history: History, condition: Condition, size: tuple[int, int]) -> KVCache:
         """Return a cache with the first blocks of the history: the current one if possible, or a new one."""
         if self._cache is not None and self._size == size and self._go_back(self._cache, history):
             following = [block.condition for block in history.blocks[len(self._blocks) :]]
-            upcoming = [*following, condition][0]
-            recached = self._blocks and self._seen_under is not self._blocks[-1].condition
-            # True if the cache was rebuilt for another prompt.
-            if not (self.recache and recached and self._seen_under is not upcoming):
+            if not self._recached_for_another(upcoming=[*following, condition][0]):
                 return self._cache
         self._forget()
         self._cache = model.new_cache(self.window, size)
         self._size = size
         return self._cache
 
+    def _recached_for_another(self, upcoming: Condition) -> bool:
+        """True if the window was passed again under a prompt that is not the one after its newest block."""
+        if not self.recache or not self._blocks:
+            return False
+        return self._prompt_of_cache not in (self._blocks[-1].condition, upcoming)
+
     def _go_back(self, cache: KVCache, history: History) -> bool:
         """Drop blocks that are not in the history; return False if the cache cannot be restored without them."""
         shared = _shared(self._blocks, history.blocks)
         if shared == len(self._blocks):
             return True
-        # The first block that differs is overwritten anyway; restore what later ones overwrote.
-        stop = self._blocks[shared].span.stop
-        if self._lost > stop:
+        # The first block that differs will be overwritten; restore what those after it overwrote.
+        differs = self._blocks[shared]
+        stop = differs.span.stop
+        if self._restorable_from > stop:
             return False
-        for later in reversed([backup for backup in self._overwritten if backup.start >= stop]):
+        for later in reversed([backup for backup in self._backups if backup.start >= stop]):
             cache.restore(later.contents)
-        self._overwritten = tuple(backup for backup in self._overwritten if backup.start < stop)
-        self._seen_under = self._blocks[shared].condition
+        self._backups = tuple(backup for backup in self._backups if backup.start < stop)
+        self._prompt_of_cache = differs.condition
         self._blocks = self._blocks[:shared]
-        self._begun = stop
+        self._written_to = stop
         return True
 
     def _begin(self, cache: KVCache, span: Span) -> None:
         """Back up the slots that `span` overwrites."""
-        if span.start < self._begun:
+        if span.start < self._written_to:
             return  # the same frames again
         if span.stop > self.window:
             slots = self._slots(span)
             if self.means:
                 slots = (*slots, self.sink - 2, self.sink - 1)
             contents = cache.copy(slots) if self.undo else ()
-            backups = (*self._overwritten, _SlotBackup(span.start, span.stop, contents))
+            backups = (*self._backups, _SlotBackup(span.start, span.stop, contents))
             forgotten = max(len(backups) - self.undo, 0)
             if forgotten:
-                self._lost = backups[forgotten - 1].stop
-            self._overwritten = backups[forgotten:]
+                self._restorable_from = backups[forgotten - 1].stop
+            self._backups = backups[forgotten:]
             if self.means:
                 self._take_means(cache, span)
-        self._begun = span.stop
+        self._written_to = span.stop
 
     def _take_means(self, cache: KVCache, span: Span) -> None:
         """Update the means by the frames about to leave the window; the first ones set them."""
@@ -339,24 +350,39 @@ class RollingContext:
         leaving = range(max(self.sink, span.start - moving), span.stop - moving)
         slots = tuple(map(self._slot, leaving))
         for slot, share in zip((self.sink - 2, self.sink - 1), MEANS, strict=True):
-            cache.blend(slots, slot, share if self._begun > self.window else 1.0)
+            cache.blend(slots, slot, share if self._written_to > self.window else 1.0)
 
     def _pass_slots(self, span: Span, scene: ScenePosition) -> CacheSlots:
+        """Return the slots of a pass over `span`, which come after all that it sees."""
+        seen = self._frames_seen(span, scene)
+        by_slot = sorted(seen, key=self._slot)
+        slots = tuple(map(self._slot, by_slot))
+        visible = len(seen) if slots == tuple(range(len(seen))) else slots
+        written = self._slots(span)
+        if not self.relative:
+            return CacheSlots(position=span.start + JUMP * scene.cuts, written=written, visible=visible)
+        position_of = self._relative_positions(seen, span, scene)
+        positions = tuple(position_of[frame] for frame in by_slot)
+        return CacheSlots(position=position_of[span.start], written=written, visible=visible, positions=positions)
+
+    def _frames_seen(self, span: Span, scene: ScenePosition) -> tuple[int, ...]:
+        """Return the latent frames that a block sees, its own last: the sink, and what the window holds."""
         oldest = max(self.sink, span.stop - (self.window - self.sink))
         if self.flush and scene.prompt:
             oldest = max(oldest, scene.prompt - FLUSHED_TO)
-        seen = (*range(min(self.sink, span.stop)), *range(oldest, span.stop))
-        ordered = sorted((self._slot(frame), rank) for rank, frame in enumerate(seen))
-        slots = tuple(slot for slot, _ in ordered)
-        visible = len(seen) if slots == tuple(range(len(seen))) else slots
-        if not self.relative:
-            return CacheSlots(span.start + JUMP * scene.cuts, self._slots(span), visible)
+        return (*range(min(self.sink, span.stop)), *range(oldest, span.stop))
+
+    def _relative_positions(self, seen: Sequence[int], span: Span, scene: ScenePosition) -> dict[int, int]:
+        """Return the positions of the frames seen: 0, 1, 2 ..., with a gap after the sink and at a cut.
+
+        A window of 6 with a sink of 1 sees frames 0, 7, 8 and its own, 9 to 11, at positions 0 to 5. `trained` at 9
+        makes that 0, 4, 5 and 6 to 8.
+        """
         context = len(seen) - span.frames
         gap = max(0, min(span.stop, self.trained or 0) - len(seen))
-        first = gap + (beyond_cut(context) if scene.cut else context)
-        old = [rank if rank < self.sink else rank + gap for rank in range(context)]
-        positions = tuple(old[rank] if rank < context else rank - context + first for _, rank in ordered)
-        return CacheSlots(first, self._slots(span), visible, positions)
+        own = gap + (beyond_cut(context) if scene.cut else context)
+        positions = {frame: rank if rank < self.sink else rank + gap for rank, frame in enumerate(seen[:context])}
+        return positions | {frame: own + rank for rank, frame in enumerate(seen[context:])}
 
     def _slots(self, span: Span) -> tuple[int, ...]:
         return tuple(self._slot(frame) for frame in range(span.start, span.stop))

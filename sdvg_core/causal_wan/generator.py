@@ -88,15 +88,18 @@ class CausalWanGenerator:
             # By the index in the clip: a continued clip already has its first block.
             restyle = call.restyle
             schedule = lowered(self._schedule if span.index else self._first_schedule, restyle.share)
-            predictions = [estimate.to(device) for estimate in call.handed_over]
-            clean = None if restyle.latents is None else restyle.latents.to(device)
-            predictions = predictions or [clean for _ in range(restyle.skip) if clean is not None]
+            # One prediction for each step done: those handed over, or the clip to restyle in place of the first.
+            predictions = [prediction.to(device) for prediction in call.handed_over]
+            clip = None if restyle.latents is None else restyle.latents.to(device)
+            if clip is not None and not predictions:
+                predictions = [clip] * restyle.skip
             ends = [end for end in (call.stop, self.draft_steps) if end is not None]
             steps = list(enumerate(schedule))[len(predictions) : min(ends, default=len(schedule))]
-            # Upload all noise at once, or the device would wait at every step: b c t h w by slot.
-            slots = dict.fromkeys((0, *(number for number, _ in steps)))
-            drawn = begin_upload(torch.stack([call.noise.draw(span, slot) for slot in slots]), device)
-            noise = dict(zip(slots, drawn, strict=True))
+            # Upload all noise at once, or the device would wait at every step: b c t h w by number of the step, and
+            # that of step 0 to begin with.
+            numbers = dict.fromkeys((0, *(number for number, _ in steps)))
+            drawn = begin_upload(torch.stack([call.noise.draw(span, number) for number in numbers]), device)
+            noise = dict(zip(numbers, drawn, strict=True))
             x = noise[0]
 
             # 1. Update the keys and values for the history.
@@ -104,13 +107,13 @@ class CausalWanGenerator:
             prepared = self._context.prepare(model, call.history, span, condition, (x.shape[-2], x.shape[-1]))
             context_seconds = self._clock() - began
 
-            # 2. Denoise: the first step from pure noise, each later one from the last prediction, re-noised. A clip
-            # to restyle replaces the prediction before the first step.
+            # 2. Denoise: the first step from pure noise, or from the clip to restyle; each later one from the last
+            # prediction, re-noised.
             inputs = model.pass_at(prepared.slots, prepared.cache, condition, x)
             if call.controls:
                 inputs = replace(inputs, control=self._branch(call.controls, inputs.text))
             for number, step in steps:
-                clean = predictions[-1] if predictions else clean
+                clean = predictions[-1] if predictions else clip
                 if clean is not None:
                     x = renoise(clean, noise[number], step.sigma)
                 model.before_pass("denoise")
@@ -164,7 +167,8 @@ def build_engine(
         if model
     ]
     sub_blocks = max(sizes[0] // sizes[-1], 1)
-    # The first sub-block of a draft overwrites a rejected draft's; the others must be restored from a backup.
+    # A new draft overwrites the slots of a rejected one; but sub-blocks of the rejected one may have pushed frames
+    # out of the window, which `RollingContext` restores.
     drafts: BlockGenerator | None = build("drafter", drafter, undo=sub_blocks - 1) if drafter else None
     targets: BlockGenerator | None = build("target", target, undo=0) if target else None
     if drafts and targets and drafts.block_frames != targets.block_frames:

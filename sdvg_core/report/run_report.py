@@ -317,7 +317,7 @@ def _read(hint: Any, value: Any, name: str, where: str) -> Any:
     shape: Any = next((kind for kind in kinds if is_dataclass(kind)), None)
     if shape and isinstance(value, Mapping):
         return from_values(shape, value, f"{where}, {name}")
-    _check_figures(value, name, where)
+    _check_figures(value, name, where, LEAST.get(name, 0) if int in kinds else -math.inf)
     for kind in kinds:
         with suppress(TypeError):
             fitted = fit_value(kind, value)
@@ -329,13 +329,13 @@ def _read(hint: Any, value: Any, name: str, where: str) -> Any:
     raise _broken(where, name, wanted, "null" if value is None else type(value).__name__)
 
 
-def _check_figures(value: Any, name: str, where: str) -> None:
+def _check_figures(value: Any, name: str, where: str, least: float) -> None:
     """Raise `BadInput` for a number, also one in a list, that no run writes."""
     for figure in value if isinstance(value, list) else (value,):
         if isinstance(figure, int | float) and not -LARGEST_FIGURE < figure < LARGEST_FIGURE:
             raise _broken(where, name, "finite and below 1e15", figure)
-        if isinstance(figure, int) and figure < LEAST.get(name, 0):
-            raise _broken(where, name, f"{LEAST.get(name, 0)} or more", figure)
+        if isinstance(figure, int | float) and figure < least:
+            raise _broken(where, name, f"{least} or more", figure)
 
 
 def read_member(data: Any, name: str, kind: type, where: str) -> Any:

@@ -64,7 +64,7 @@ class Decision:
         return tuple(score for score in self.frame_scores if score is not None)
 
 
-UNSEEN_DRAFT = Decision(accepted=True, reason=Reason.UNJUDGED_DRAFT)
-UNSEEN_TARGET = Decision(accepted=False, reason=Reason.UNJUDGED_TARGET)
+UNSCORED_DRAFT = Decision(accepted=True, reason=Reason.UNJUDGED_DRAFT)
+UNSCORED_TARGET = Decision(accepted=False, reason=Reason.UNJUDGED_TARGET)
 FORCED = Decision(accepted=False, reason=Reason.FORCED)
 BAILED_OUT = Decision(accepted=False, reason=Reason.BAILED_OUT)

@@ -18,8 +18,8 @@ from .decision import (
     BY_DIRECTION,
     FORCED,
     REJECTED,
-    UNSEEN_DRAFT,
-    UNSEEN_TARGET,
+    UNSCORED_DRAFT,
+    UNSCORED_TARGET,
     Decision,
     Reason,
 )
@@ -40,9 +40,9 @@ class WorstFrame:
     """The lowest score decides.
 
     `margin`: of a cascade, which scores a few frames of a draft first, and the others only if those do not decide;
-    None scores all at once. Rejecting by the first frames is exact, as the worst of all is no better than theirs;
-    keeping by them is a guess, so it takes a margin above tau. Source: the authors' SDVG-hybrid, whose margin is
-    not published and which also rejects by one.
+    None scores all at once. Rejecting by the frames scored first is exact, as the worst of all is no better than
+    theirs; keeping by them is a guess, so it takes a margin above tau. Source: the authors' SDVG-hybrid, whose
+    margin is not published; theirs takes a margin for rejecting too.
     """
 
     margin: float | None = setting(
@@ -146,7 +146,7 @@ class Gate:
 
     def decide_early(self, place: int, past: Past) -> Decision | None:
         """Return the decision on a block that is not drafted yet; None if scores decide."""
-        return _never_drafted(self, place, past)
+        return _decided_without_scores(self, place, past)
 
     def decide(self, place: int, scores: Scores) -> Decision:
         """Decide by scores. One that is not finite rejects the draft.
@@ -166,7 +166,7 @@ class Gate:
         return isinstance(self.by, WorstFrame) and self.by.margin is not None
 
     def is_clear(self, decision: Decision) -> bool:
-        """Return True if the first frames reach tau by the cascade's margin, so that the others stay unscored."""
+        """Return True if the frames scored first reach tau by the margin, so that the others stay unscored."""
         margin = self.by.margin if isinstance(self.by, WorstFrame) else None
         return margin is not None and decision.score is not None and decision.score >= float32(self.tau) + margin
 
@@ -183,7 +183,7 @@ class First:
 
     def decide_early(self, place: int, past: Past) -> Decision:
         """Return the decision on a block."""
-        return FORCED if place < self.n else UNSEEN_DRAFT
+        return FORCED if place < self.n else UNSCORED_DRAFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Stride:
             return FORCED
         below = int(place // self.n)
         multiples = (round(below * self.n), round((below + 1) * self.n))  # a half goes to the even one
-        return UNSEEN_TARGET if place in multiples else UNSEEN_DRAFT
+        return UNSCORED_TARGET if place in multiples else UNSCORED_DRAFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class TargetOnly:
 
     def decide_early(self, place: int, past: Past) -> Decision:
         """Return the decision on a block."""
-        return UNSEEN_TARGET
+        return UNSCORED_TARGET
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +247,10 @@ class Custom:
 
     def decide_early(self, place: int, past: Past) -> Decision | None:
         """Return the decision on a block that is not drafted yet; None if scores decide."""
-        early = _never_drafted(self, place, past)
+        early = _decided_without_scores(self, place, past)
         if early or self.needs_scorer:
             return early
-        return UNSEEN_DRAFT if self._keeps(place, None) else UNSEEN_TARGET
+        return UNSCORED_DRAFT if self._keeps(place, None) else UNSCORED_TARGET
 
     def decide(self, place: int, scores: Scores) -> Decision:
         """Decide by scores. One that is not finite rejects the draft."""
@@ -287,8 +287,8 @@ def policy_name(policy: Policy) -> str:
     return next((name for name, kind in POLICIES.items() if isinstance(policy, kind)), "custom")
 
 
-def _never_drafted(policy: Gate | Custom, place: int, past: Past) -> Decision | None:
-    """Return the decision on a block that the target makes before anything is scored, or None."""
+def _decided_without_scores(policy: Gate | Custom, place: int, past: Past) -> Decision | None:
+    """Return the decision on a block that the target makes by rule, or after a bail-out; else None."""
     if place < policy.forced_blocks:
         return FORCED
     in_a_row = 0
@@ -308,7 +308,7 @@ def _never_drafted(policy: Gate | Custom, place: int, past: Past) -> Decision | 
 class Route:
     """Who makes each block of a video: a policy, and how much of the target's blocks the drafter begins.
 
-    `handover`: of all blocks but the route's first.
+    `handover`: number of the drafter's steps that the target goes on from, in all its blocks but the route's first.
     """
 
     policy: Policy = Gate()
@@ -328,6 +328,7 @@ class Route:
         """Its name for users: of a preset, of its policy, or of a custom router."""
         if isinstance(self.policy, Custom):
             return f"router {type(self.policy.router).__name__:.40}"
+        # The paper's gate is called by its policy, reward.
         presets = (name for name, route in ROUTE_PRESETS.items() if route == self != Route())
         return f"route {next(presets, policy_name(self.policy))}"
 

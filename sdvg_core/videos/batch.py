@@ -33,8 +33,8 @@ OF_PARTS = {
     if known.parts
 }
 """Option -> the parts that it is for, without which it has no effect."""
-Routes = Mapping[VideoRequest, ResolvedRequest]
-"""Resolved requests of a batch, by request; seeds are ignored, so they differ in their routes only."""
+Resolved = Mapping[VideoRequest, ResolvedRequest]
+"""The resolved requests of a batch, by request. All have the batch's seed, so they differ in their routes only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class BatchPlan:
     """A batch that was checked against the models' headers.
 
     `folder`: of the video, or of the numbered folders. `batch`: with only the files needed. `needed`: models that
-    any video may need. `notes`: warnings for the user.
+    any video may need. `notes`: for the user.
     """
 
     folder: Path
     batch: Batch
     headers: FileHeaders
-    routes: Routes
+    resolved: Resolved
     needed: Roles
     videos: tuple[Video, ...]
     notes: tuple[str, ...]
@@ -87,23 +87,23 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     prompts = batch.prompts
     check_output(batch.output if batch.named else batch.output / "001", renamed=not batch.numbered)
     headers = check_models(batch.files, batch.load)
-    resolved = resolve_files(request, headers)
-    handover = resolved.plan.route.handover
+    usual = resolve_files(request, headers)
+    handover = usual.plan.route.handover
     asked = request.route.handover if isinstance(request.route, Route) else 0
     if "--handover" in batch.stated and asked > handover:
         fault = f"handover is {asked}, and the schedules and the drafts' steps allow {handover}"
         raise BadInput(f"{fault}; hand over {handover} at most")
-    routed = [request_of_prompt(prompt.first, resolved) for prompt in prompts]
-    routes = {route: resolved if route == request else resolve_files(route, headers) for route, _ in routed}
-    needed = Roles().union(*(of_route.plan.models_needed for of_route in routes.values()))
+    of_prompts = [request_of_prompt(prompt.first, usual) for prompt in prompts]
+    resolved = {asked: usual if asked == request else resolve_files(asked, headers) for asked, _ in of_prompts}
+    needed = Roles().union(*(video.plan.models_needed for video in resolved.values()))
     headers = headers.restrict_to(needed)
-    new = resolved.plan.new_indices
+    new = usual.plan.new_indices
     wanted = [
-        (prompt, replace(route, seed=seed), (note, *notes_on_prompt(prompt, new)))
-        for prompt, (route, note) in zip(prompts, routed, strict=True)
+        (prompt, replace(asked, seed=seed), (note, *notes_on_prompt(prompt, new)))
+        for prompt, (asked, note) in zip(prompts, of_prompts, strict=True)
         for seed in batch.seeds_of(prompt)
     ]
-    fingerprints = [_fingerprint(batch, routes, of_video, prompt) for prompt, of_video, _ in wanted]
+    fingerprints = [_fingerprint(batch, resolved, of_video, prompt) for prompt, of_video, _ in wanted]
     batch = replace(batch, files=needed_files(batch.files, needed))
     with claim_folder(batch, fingerprints) as (folder, states):
         placed = zip(wanted, fingerprints, states.items(), strict=True)
@@ -111,13 +111,13 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
             Video(number, prompt, of_video, notes, fingerprint, path, state)
             for number, ((prompt, of_video, notes), fingerprint, (path, state)) in enumerate(placed, 1)
         )
-        notes = [note for of_route in routes.values() for note in of_route.notes]
+        notes = [note for video in resolved.values() for note in video.notes]
         notes += [note for prompt in prompts for note in notes_on_prompt(prompt, new)]
         notes += _notes_on(folder, states.values(), numbered=batch.numbered)
         parts = needed | {"codec"}
         if flags := [flag for flag in batch.stated if flag in OF_PARTS and parts.isdisjoint(OF_PARTS[flag])]:
             notes.append(f"Without effect, as no block asks for it: {', '.join(flags)}.")
-        planned = BatchPlan(folder, batch, headers, routes, needed, videos, tuple(dict.fromkeys(notes)))
+        planned = BatchPlan(folder, batch, headers, resolved, needed, videos, tuple(dict.fromkeys(notes)))
         if batch.reuse and planned.to_make:
             earlier = [folder_in(batch.reuse, video, numbered=batch.numbered) for video in planned.to_make]
             if not any(map(block_files, earlier)):
@@ -127,10 +127,10 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         yield planned
 
 
-def _fingerprint(batch: Batch, routes: Routes, request: VideoRequest, prompt: PromptSchedule) -> Fingerprint:
+def _fingerprint(batch: Batch, resolved: Resolved, request: VideoRequest, prompt: PromptSchedule) -> Fingerprint:
     """Return the fingerprint of one video of a batch."""
-    resolved = routes[replace(request, seed=batch.request.seed)]
-    return request_fingerprint(needed_files(batch.files, resolved.plan.models_needed), batch.load, request, prompt)
+    needed = resolved[replace(request, seed=batch.request.seed)].plan.models_needed
+    return request_fingerprint(needed_files(batch.files, needed), batch.load, request, prompt)
 
 
 def notes_on_prompt(prompt: PromptSchedule, new: range) -> tuple[str, ...]:

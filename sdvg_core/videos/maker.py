@@ -33,7 +33,7 @@ from ..memory.plan import Plan
 from ..report.progress import Lines, RouteBar
 from ..report.run_report import RunReport, read_report
 from .asked import Batch
-from .batch import Routes, Video, folder_in, needed_files, plan_videos
+from .batch import Resolved, Video, folder_in, needed_files, plan_videos
 from .fingerprint import digest_of
 from .folders import State, shows
 from .rendering import render, write_report
@@ -92,12 +92,12 @@ def make_videos(
         table = VideoTable(planned) if batch.numbered else None
         made = {}
         if planned.to_make:
-            plan_layout(batch, planned.headers, planned.routes)  # raises before minutes of loading
+            plan_layout(batch, planned.headers, planned.resolved)  # raises before minutes of loading
             say(f"loading {files.text_encoder.name}, to read the prompt")
             embeddings = planned.embed()
             loaded = (files.vae, files.reward, files.drafter, files.target)
             say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
-            maker = VideoMaker(batch, planned.headers, planned.routes)
+            maker = VideoMaker(batch, planned.headers, planned.resolved)
         for video in planned.to_make:
             if stopping and stopping.asked:
                 break
@@ -142,27 +142,27 @@ def make_many(
         return planned.folder, table.rows
 
 
-def plan_layout(batch: Batch, headers: FileHeaders, routes: Routes) -> Plan | None:
+def plan_layout(batch: Batch, headers: FileHeaders, resolved: Resolved) -> Plan | None:
     """Return the memory plan of a batch, whose videos share one size. Raises `BadInput` if it does not fit."""
-    video = next(iter(routes.values()))
+    video = next(iter(resolved.values()))
     return plan_memory(headers, batch.load, video.width, video.height, video.request.blocks)
 
 
 class VideoMaker:
     """Makes the videos of a batch with loaded models."""
 
-    def __init__(self, batch: Batch, headers: FileHeaders, routes: Routes) -> None:
-        """Load the models in `headers`."""
+    def __init__(self, batch: Batch, headers: FileHeaders, resolved: Resolved) -> None:
+        """Load the models in `headers`. `resolved`: requests that need not be resolved again."""
         self._batch = batch
         self._headers = headers
-        self._routes = routes
-        layout = plan_layout(batch, headers, routes)
+        self._resolved = resolved
+        layout = plan_layout(batch, headers, resolved)
         self._loaded = load_models(batch.files, batch.load, headers, layout)
 
     def _resolve(self, video: Video) -> ResolvedRequest:
-        """Resolve a video's request, from `routes` if it is there, so that clips are read once."""
-        route = replace(video.request, seed=self._batch.request.seed)
-        resolved = self._routes.get(route) or resolve_files(route, self._headers)
+        """Resolve a video's request, unless one like it is resolved, so that clips are read once."""
+        asked = replace(video.request, seed=self._batch.request.seed)
+        resolved = self._resolved.get(asked) or resolve_files(asked, self._headers)
         return replace(resolved, request=video.request, notes=(*resolved.notes, *filter(None, video.notes)))
 
     def make(
@@ -211,8 +211,8 @@ def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Calla
     batch = replace(batch, load=replace(batch.load, device=device))
     checked = check_models(batch.files, batch.load)
     batch = replace(batch, files=needed_files(batch.files, needed))
-    routes = {batch.request: resolve_files(batch.request, checked)}
-    maker = VideoMaker(batch, checked.restrict_to(needed), routes)
+    resolved = {batch.request: resolve_files(batch.request, checked)}
+    maker = VideoMaker(batch, checked.restrict_to(needed), resolved)
 
     def make(task: VideoTask, stop: Stop) -> RunReport:
         video, embeddings = task

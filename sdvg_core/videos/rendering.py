@@ -66,7 +66,9 @@ def render(
                 if shown.record.reused and not records[-1].reused:
                     resumed = len(records)
                 bar.block(shown.record)
-            video.add(resolved.control.paste(shown.frames, frames) if resolved.control else shown.frames)
+            video.add(
+                resolved.control_footage.paste(shown.frames, frames) if resolved.control_footage else shown.frames
+            )
             frames += shown.frames.shape[1]
 
     block_frames = run.plan.spans[0].frames

@@ -50,8 +50,8 @@ ReadControl = Callable[[int, int], ControlFootage]
 class ResolvedRequest:
     """A request that its models can make, with size in pixels, blocks and start.
 
-    `control`: in pixels, from files; `controls`: in latents, from nodes. `sound`: of the mp4. `notes`: for the
-    report, on models, budget and clips.
+    `control_footage`: a control in pixels, from files. `controls`: in latents, from nodes. `sound`: of the mp4.
+    `notes`: for the report, on models, budget and clips.
     """
 
     request: VideoRequest
@@ -59,7 +59,7 @@ class ResolvedRequest:
     height: int
     plan: RunPlan
     start: Start = NOTHING
-    control: ControlFootage | None = None
+    control_footage: ControlFootage | None = None
     controls: tuple[ControlClip, ...] = ()
     sound: Sound | None = None
     notes: tuple[str, ...] = ()
@@ -74,8 +74,8 @@ class ResolvedRequest:
         """Return the run, for loaded models. `conditions`: by block index. `reuse`: stored results, or None."""
         codec = engine.codec
         controls = self.controls
-        if self.control:
-            controls = (*controls, self.control.clip(codec, self.plan.spans[-1].stop))
+        if self.control_footage:
+            controls = (*controls, self.control_footage.clip(codec, self.plan.spans[-1].stop))
         start, restyle = self.start.clips(codec, self.plan)
         noise = KeyedNoise(
             seed=self.request.seed,
@@ -102,7 +102,7 @@ def resolve_request(
     read_control: ReadControl | None = None,
     controls: Sequence[ControlClip] = (),
 ) -> ResolvedRequest:
-    """Resolve a request: size, start, blocks, router, models needed, notes.
+    """Resolve a request: size, start, blocks, route, models needed, notes.
 
     `read_control`, `controls`: control of the blocks from the video's first frame on, in pixels or in latents.
     Raises `BadInput` for a video that the models cannot make.
@@ -114,8 +114,9 @@ def resolve_request(
     if not isinstance(start, Start):
         start = start(width, height)
     start.check(vae.latent_channels, height // vae.spatial_stride, width // vae.spatial_stride)
-    plan, router_notes = _plan(request, headers, start)
+    plan, route_notes = _plan_of(request, headers, start)
     needed = headers.restrict_to(plan.models_needed)
+    # Where one model is not needed, both have the shape of the other.
     check_encoder(needed, *start.encoded(plan.lead), *(("the control",) if read_control else ()))
     drafter = needed.shape("drafter")
     target = needed.shape("target")
@@ -136,7 +137,7 @@ def resolve_request(
     notes = (
         *plan.notes,
         *_model_notes(needed),
-        *router_notes,
+        *route_notes,
         *start.notes(plan, vae.temporal_stride),
         control_note,
         *sound_notes,
@@ -148,15 +149,15 @@ def resolve_request(
         height=height,
         plan=plan,
         start=start,
-        control=control,
+        control_footage=control,
         controls=_place_controls(controls, plan, vae.temporal_stride, padding),
         sound=sound,
         notes=tuple(filter(None, notes)),
     )
 
 
-def _plan(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPlan, tuple[str, ...]]:
-    """Return the plan of the blocks, and notes on changes to the router."""
+def _plan_of(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPlan, tuple[str, ...]]:
+    """Return the plan of the blocks, and notes on changes to the route."""
     block_frames = {role: model.block_frames for role, model in headers.models.items()}
     lead = start.lead(max(block_frames.values()), headers.vae.temporal_stride)
     strengths = start.strengths(request.blocks)
@@ -245,9 +246,9 @@ def _route_for(budget: Budget, request: VideoRequest, headers: Headers, lead: Le
     presets = {role: headers.shape(role).preset for role in ("drafter", "target")}
     size = presets["target"].block_frames
     clip_frames = 0 if lead.picture else max(lead.frames - lead.start_image_frames, 0)
-    given = clip_frames // size
-    before = given - lead.from_pixels // size
-    run = BudgetedRun(presets=presets, blocks=request.blocks, given_blocks=given, route_blocks=before)
+    clip_blocks = clip_frames // size
+    in_route = clip_blocks - lead.from_pixels // size  # the route begins after those given as pixels
+    run = BudgetedRun(presets=presets, blocks=request.blocks, given_blocks=clip_blocks, route_blocks=in_route)
     return route_for_budget(budget, run)
 
 

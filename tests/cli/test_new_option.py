@@ -37,7 +37,7 @@ class Odd:
     needs_scorer: ClassVar[bool] = False
 
     def decide_early(self, place, past):
-        return UNSEEN_DRAFT if place % 2 else UNSEEN_TARGET
+        return UNSCORED_DRAFT if place % 2 else UNSCORED_TARGET
 
 
 NamedPolicy = Odd | """,

@@ -12,7 +12,7 @@ from host_run import make_job, same_video, video_of
 from host_tiny import BLOCKS, CONFIG, FRAMES, SIZE, clip, load_model, load_vae, over
 from sdvg_pack.nodes.host import compiled
 from sdvg_pack.nodes.host.model import attach_origin
-from sdvg_pack.nodes.host.reuse import part_fingerprints
+from sdvg_pack.nodes.host.reuse import host_part_keys
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.sdvg_core.devices import compiling
 from sdvg_pack.sdvg_core.errors import BadInput
@@ -130,7 +130,7 @@ def test_compiled_layers_make_the_same_video_and_are_compiled_once(compiled_part
 
 def test_compiled_layers_have_other_keys(compiled_parts):
     job = make_job(compiled_parts)
-    plain, made = part_fingerprints(job), part_fingerprints(job, {"target"})
+    plain, made = host_part_keys(job), host_part_keys(job, {"target"})
     assert plain.target != made.target
     assert plain.drafter == made.drafter
 

@@ -15,7 +15,7 @@ from sdvg_pack.nodes.host import files as loading
 from sdvg_pack.nodes.host.files import choose_weight_dtype, load_checkpoint, load_model, plan_card
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.model import origin_of, preset_of
-from sdvg_pack.nodes.host.reuse import part_fingerprints
+from sdvg_pack.nodes.host.reuse import host_part_keys
 from sdvg_pack.nodes.host.sockets import RouterValue
 from sdvg_pack.nodes.loaders import DrafterLoader
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
@@ -209,6 +209,6 @@ def test_a_model_is_loaded_in_the_dtype_that_was_chosen_and_reused_blocks_know_i
     vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
     router = RouterValue(Route(), None)
     job = Job(target=whole, vae=vae, router=router, prompts=(), request=VideoRequest(blocks=1))
-    keys = [part_fingerprints(replace(job, target=model)).target for model in (whole, small)]
+    keys = [host_part_keys(replace(job, target=model)).target for model in (whole, small)]
     assert keys[0] != keys[1]
     assert load_checkpoint(path, DEFAULT, preset).model_dtype() == whole.model_dtype() != small.model_dtype()
