@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...sdvg_core.engine.plan import RunPlan
-from ...sdvg_core.engine.routing import DIRECTED, PlannedBlock, decide_early, handover_at, score_and_decide
+from ...sdvg_core.engine.routing import DIRECTED, Frames, PlannedBlock, decide_early, handover_at, score_and_decide
 from ...sdvg_core.engine.types import Span
 from ...sdvg_core.settings.decision import Decision, Reason
 from ...sdvg_core.settings.request import ROUTE_DECIDES, Strength, check_directions, read_takes
-from ...sdvg_core.settings.route import Budget, Custom, Route
+from ...sdvg_core.settings.route import Budget, Custom, Route, Scores
 from .route_inputs import OLDER_INPUTS, route_of_prompt
 from .signature import UNREADABLE, router_inputs, signature
 
@@ -35,7 +35,6 @@ UNKNOWN_NAME = 0
 NOWHERE = Span(0, 0, 1)
 Names = tuple[int, ...]
 Key = tuple[Any, ...]
-KnownScores = tuple[float | None, ...]
 MOST_BRANCHES = 64
 """Courses that a run may take, of which each ends in latents that earlier runs made."""
 
@@ -68,6 +67,11 @@ class Asked:
     own_drafts: bool = False
 
     @property
+    def restyles(self) -> bool:
+        """True if the run restyles a clip."""
+        return any(strength != Strength() for strength in self.strengths)
+
+    @property
     def router(self) -> tuple[Any, ...]:
         """The name of the router's node and its settings."""
         return self.signature["router"], self.signature["tau"]
@@ -79,7 +83,7 @@ class Asked:
             span=NOWHERE,
             place=self.before + number - 1 - self.route_start,
             direction=self.directions[number - 1 : number] or ROUTE_DECIDES,
-            strength=strengths.get(number, Strength()),
+            strength=strengths.get(number, (*self.strengths, Strength())[0]),
         )
 
     def shown(self, number: int) -> tuple[Any, ...]:
@@ -193,7 +197,7 @@ class EarlierRuns:
 
     def __init__(self) -> None:
         self.latents = dict[int, int]()
-        self.scores = dict[Key, KnownScores]()
+        self.scores = dict[Key, dict[Frames, Scores]]()
         self.decisions = dict[Key, Decision]()
         self.locks = dict[str, int]()
         self.courses = dict[str, list[int]]()
@@ -211,9 +215,7 @@ class EarlierRuns:
             for name in block.made_by(decision):
                 self.latents[name] = max(at_hand, self.latents.get(name, ABSENT))
             if decision.scored:
-                known = self.scores.get(block.scores, decision.frame_scores)
-                pairs = zip(known, decision.frame_scores, strict=True)
-                self.scores[block.scores] = tuple(old if new is None else new for old, new in pairs)
+                self.scores.setdefault(block.scores, {}).update(scores_asked(asked.route, block.planned, decision))
             self.decisions[block.decision] = decision
             history = block.after(block.latents_of(decision))
             course.append(history)
@@ -330,8 +332,12 @@ class Forecast:
     old: int | None
 
 
-def walk(asked: Asked, memory: EarlierRuns) -> Iterator[tuple[str, set[int]]]:
-    """Yield the answer for each block that is made, and the names that its course may have if it is known."""
+def walk(asked: Asked, memory: EarlierRuns, end: int | None = None) -> Iterator[tuple[str, set[int]]]:
+    """Yield the answer for each block that is made, and the names that its course may have if it is known.
+
+    `end`: block with which a restyled clip ends now, or ended. A TAEHV encodes a clip's last frames in another way, so
+    the block may change; the Wan VAE does not.
+    """
     branches = {Branch(memory.start(asked))}
     # Whether some branch ended in latents that no run made. All that follows there is new; of own drafts, perhaps not.
     is_lost = False
@@ -340,6 +346,8 @@ def walk(asked: Asked, memory: EarlierRuns) -> Iterator[tuple[str, set[int]]]:
             yield MAY_CHANGE, {branch.history for branch in branches}
             continue
         answers = {MAY_CHANGE if asked.own_drafts else CHANGES} if is_lost else set()
+        if number == end:
+            answers.add(MAY_CHANGE)
         after = set[Branch]()
         for branch in branches:
             block = Place(asked, number, branch.history)
@@ -381,24 +389,35 @@ def decisions(
         yield Decision(accepted=accepted, reason=reason), gated, ABSENT if gated else PERHAPS
 
 
-def decide_by(route: Route, planned: PlannedBlock, scores: KnownScores) -> Decision | None:
-    """Return the decision by scores that are known; None if it takes one that is not."""
+def scores_asked(route: Route, planned: PlannedBlock, decision: Decision) -> dict[Frames, Scores]:
+    """Return the scores that a decision asked for, by the frames that were scored together."""
+    asked = dict[Frames, Scores]()
+    if isinstance(route.policy, Custom):  # scores all frames at once, and is not called here
+        return {tuple(range(len(decision.frame_scores))): decision.known_scores}
 
-    def look_up(frames: tuple[int, ...]) -> tuple[float, ...]:
-        known = tuple(score for frame in frames if (score := scores[frame]) is not None)
-        if len(known) < len(frames):
-            raise LookupError
-        return known
+    def look_up(frames: Frames) -> Scores:
+        asked[frames] = tuple(score for frame in frames if (score := decision.frame_scores[frame]) is not None)
+        return asked[frames]
 
+    score_and_decide(route, planned, len(decision.frame_scores), look_up)
+    return asked
+
+
+def decide_by(route: Route, planned: PlannedBlock, scores: Mapping[Frames, Scores]) -> Decision | None:
+    """Return the decision by scores that are known; None if it asks for frames that were not scored together.
+
+    The store has them by these frames, as a scorer may round those of another batch differently.
+    """
     try:
-        return score_and_decide(route, planned, len(scores), look_up)
+        return score_and_decide(route, planned, max(max(frames) for frames in scores) + 1, scores.__getitem__)
     except LookupError:
         return None
 
 
 def forecast_run(asked: Asked, made: Trace, memory: EarlierRuns) -> Forecast:
     """Forecast a run, and compare it with one that was `made`."""
-    answers = STAYS * (asked.first - 1) + "".join(answer for answer, _ in walk(asked, memory))
+    end = min(asked.blocks, made.asked.blocks) if asked.restyles and asked.blocks != made.asked.blocks else None
+    answers = STAYS * (asked.first - 1) + "".join(answer for answer, _ in walk(asked, memory, end))
     course = memory.courses.get(made.run, [])
     if asked.first > 1 and memory.start(asked) not in course[asked.first - 2 : asked.first - 1]:
         return Forecast(answers=answers, old=1)

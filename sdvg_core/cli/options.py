@@ -54,7 +54,7 @@ def stated(options: argparse.Namespace, config: type) -> dict[str, Any]:
 def video_request(options: argparse.Namespace, base: Mapping[str, Any], route: Route | None = None) -> VideoRequest:
     """Return the requested video. Raises `BadInput` for invalid values and for options without effect.
 
-    `base`: values of fields that the user did not give. `route`: overridden by options; None for a preset.
+    `base`: values of fields that the user did not give. `route`: overridden by options; None for the default one.
     """
     values = stated(options, VideoRequest)
     check_needs(VideoRequest, {**base, **values}, values)
@@ -70,6 +70,7 @@ def chosen_route(options: argparse.Namespace, base: Route | None = None) -> Rout
     Without any of these, --gate, --cascade and --stride choose their policy. Raises `BadInput` for an option that
     the policy does not have.
     """
+    # `First.n` has no help text, as its option is --forced-blocks, which the gate describes.
     flags = {of.dest: of.flags[0] for kind in ROUTE_SETTINGS for of in settings_of(kind).values() if of.help}
     values = {dest: getattr(options, dest) for dest in flags if hasattr(options, dest)}
     choosers = ("budget", "preset", "policy")
@@ -80,6 +81,7 @@ def chosen_route(options: argparse.Namespace, base: Route | None = None) -> Rout
         return Budget(chosen["budget"])
     route = _base_route(chosen, values, base)
     known = {of.dest: name for name, of in settings_of(type(route.policy)).items()}
+    # The cascade's margin is a setting of the gate's `by`.
     names = {"handover", *known, *(["cascade"] if isinstance(route.policy, Gate) else [])}
     if foreign := [flags[dest] for dest in values if dest not in names]:
         stated_by = [f"--{name} {value}" for name, value in chosen.items()]

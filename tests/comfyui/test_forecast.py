@@ -17,7 +17,7 @@ from sdvg_pack.nodes.page.forecast import (
     seconds_of,
 )
 from sdvg_pack.sdvg_core.settings.decision import Decision, Reason
-from sdvg_pack.sdvg_core.settings.request import read_takes
+from sdvg_pack.sdvg_core.settings.request import Strength, read_takes
 from sdvg_pack.sdvg_core.settings.route import Gate, Route, WorstFrame
 
 pytestmark = pytest.mark.comfyui
@@ -240,9 +240,23 @@ def test_frames_that_were_not_scored_decide():
     """Catches: a block called certain whose other frames are only scored then."""
     trace = made(scores=(None, -0.45, -0.9, 2.0, None, None), scored_frames=SCORED_FIRST, cascade=0.2)
     assert forecast(trace, cascade=0.2, tau=-0.7) == ("ssssss", None)
+    assert forecast(trace, tau=-0.7)[0] == "scccmm"  # all are scored at once
     assert forecast(trace, cascade=0.2, tau=-0.85)[0] == "ssssss"
     assert forecast(trace, cascade=0.2, tau=-0.92)[0][:4] == "sscm"
     assert forecast(trace, cascade=0.2, tau=-1.2)[0] == "sssccc"
+
+
+def test_scores_of_all_frames_are_not_those_of_few():
+    """Catches: nothing to remake where a cascade is switched on, and every draft is scored anew."""
+    assert forecast(made(), cascade=0.2)[0] == "scccmm"
+
+
+def test_last_block_of_a_restyled_clip_may_change():
+    """Catches: a block that is said to stay, where a fast decoder encodes the clip's last frames in another way."""
+    restyled = {"strengths": (Strength(skip=1),) * 6}
+    assert forecast(made(**restyled), **restyled)[0] == "ssssss"
+    assert forecast(made(**restyled), **restyled, blocks=8)[0] == "sssssmcc"
+    assert forecast(made(**restyled), **restyled, blocks=4)[0] == "sssm"
 
 
 def test_a_lock_begins_with_blocks_of_its_run():
