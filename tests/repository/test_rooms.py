@@ -237,11 +237,15 @@ def dependencies_page() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     return table, extras
 
 
-def test_support_imports_no_test_and_no_study():
-    """Catches: a helper that drags a test along; a circle, since `lab` takes its models from tests/support."""
-    imported = {part for name in imports_of("tests/support") for part in name.split(".")}
-    assert "lab" not in imported
-    assert not [name for name in imported if name.startswith("test_")]
+def test_nothing_imports_a_test_file():
+    """Catches: a helper that lies in a test, and drags it along."""
+    imported = [name for folder in ("tests", "lab", "tools") for name in imports_of(folder)]
+    assert not [name for name in imported if re.search(r"(^|\.)test_\w+(\.|$)", name)]
+
+
+def test_support_imports_no_study():
+    """Catches: a circle, since `lab` takes its models from tests/support."""
+    assert "lab" not in packages("tests/support")
 
 
 def test_the_package_and_the_nodes_do_without_the_study_and_the_benchmark():
