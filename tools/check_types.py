@@ -21,8 +21,18 @@ def main() -> int:
     PACK.parent.mkdir(exist_ok=True)
     if not PACK.exists():
         PACK.unlink(missing_ok=True)  # of a checkout that was moved
-        PACK.symlink_to(ROOT, target_is_directory=True)
+        link_folder()
     return subprocess.run([sys.executable, "-m", "mypy", *sys.argv[1:]], cwd=ROOT, check=False).returncode
+
+
+def link_folder() -> None:
+    """Make the link; on Windows a junction, which needs no rights of its own."""
+    if sys.platform == "win32":
+        import _winapi
+
+        _winapi.CreateJunction(str(ROOT), str(PACK))
+    else:
+        PACK.symlink_to(ROOT, target_is_directory=True)
 
 
 if __name__ == "__main__":

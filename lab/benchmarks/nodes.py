@@ -135,7 +135,7 @@ def pretended(size: int) -> Iterator[None]:
         free, total = real(*which)
         return max(0, size - (total - free)), size
 
-    torch.cuda.mem_get_info = answer  # type: ignore[assignment]
+    torch.cuda.mem_get_info = answer  # type: ignore[assignment]  # of a narrower signature
     try:
         yield
     finally:

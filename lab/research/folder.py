@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -17,6 +16,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from torch import Tensor
 
+from lab.rows import add_rows, read_rows
 from sdvg_core.devices.workers import spread
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import whole_file
@@ -27,7 +27,9 @@ from .protocol import Configuration
 from .statistics import Record
 from .videos import PromptSeedJob, StudyModels, pack, rows_of
 
-ROWS, STUDY, LOCK, APPEND = "rows.jsonl", "study.json", ".study.lock", ".append.lock"
+ROWS = "rows.jsonl"
+STUDY = "study.json"
+LOCK = ".study.lock"
 Key = tuple[str, str, int]
 """Configuration, prompt and seed of a row."""
 
@@ -65,43 +67,16 @@ class Plan:
         return [rows[key] for key in keys if key in rows]
 
 
-def read_rows(folder: Path) -> dict[Key, Record]:
-    """Return the rows of all complete lines by their key; of two with one key, the first.
-
-    An incomplete last line, of a process that was killed, is left out. Raises `BadInput` for a damaged file.
-    """
-    path = folder / ROWS
+def read_study(folder: Path) -> dict[Key, Record]:
+    """Return a folder's rows by their key; of two with one key, the first. Raises `BadInput` for a damaged file."""
     rows: dict[Key, Record] = {}
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    for place, line in enumerate(lines, 1):
+    for number, row in enumerate(read_rows(folder / ROWS), 1):
         try:
-            row = parse_json(line)
             rows.setdefault((row["configuration"], row["prompt"], row["seed"]), row)
-        except (ValueError, KeyError, TypeError) as error:
-            raise BadInput(
-                f"line {place} of {path} is no row of a study ({type(error).__name__}); remove it to make it again"
-            ) from error
+        except (KeyError, TypeError) as error:
+            fault = f"line {number} of {folder / ROWS} is no row of a study ({type(error).__name__})"
+            raise BadInput(f"{fault}; remove it to make it again") from error
     return rows
-
-
-def append(folder: Path, row: Record) -> None:
-    """Add a row to those of a folder, with its line end last; it is on the disk before this returns.
-
-    Several processes may do so at once.
-    """
-    line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
-    with FileLock(folder / APPEND), (folder / ROWS).open("ab", buffering=0) as file:
-        file.write(line)
-        os.fsync(file.fileno())
-
-
-def cut_torn_line(folder: Path) -> None:
-    """Cut off the incomplete last line of a study that was killed, so that none is added to."""
-    path = folder / ROWS
-    with FileLock(folder / APPEND):
-        content = path.read_bytes() if path.exists() else b""
-        if not content.endswith(b"\n") and content:
-            os.truncate(path, content.rfind(b"\n") + 1)
 
 
 def held(folder: Path) -> AbstractContextManager[Any]:
@@ -154,11 +129,10 @@ def fill(
     `embeddings_of`: encodes prompts. `load`: loads the models. `say`: receives lines of progress.
     Raises `BadInput` for a job that is refused or whose worker died; the rows that were added stay.
     """
-    rows = read_rows(folder)
+    rows = read_study(folder)
     missing = plan.missing(rows)
     if not missing:
         return rows
-    cut_torn_line(folder)
     embeddings = embeddings_of(dict.fromkeys(job.prompt for job in missing))
     jobs = [replace(job, embedding=pack(embeddings[job.prompt])) for job in missing]
     began, opened = time.monotonic(), partial(open_worker, folder, load)
@@ -176,7 +150,7 @@ def fill(
             f"{done}/{len(jobs)}  {len(job.configurations)} rows of {job.prompt!r}, seed {job.seed}; "
             f"{left // 60}:{left % 60:02d} left"
         )
-    return read_rows(folder)
+    return read_study(folder)
 
 
 def open_worker(folder: Path, load: Callable[[], StudyModels], device: str = "") -> Callable[..., None]:
@@ -185,7 +159,7 @@ def open_worker(folder: Path, load: Callable[[], StudyModels], device: str = "")
 
     def work(job: PromptSeedJob, stop: Callable[[], bool] = bool) -> None:
         for row in rows_of(models, job):
-            append(folder, row)
+            add_rows(folder / ROWS, [row])
             # GNU's C library would keep freed memory: small blocks that a memo still holds lie between large ones.
             with suppress(AttributeError, OSError, TypeError):
                 ctypes.CDLL(None).malloc_trim(0)

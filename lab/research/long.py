@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 
+from lab.rows import APPEND
 from sdvg_core.cli import guarded
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.run import plan_run
@@ -37,7 +38,6 @@ from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, traine
 from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene
 from sdvg_core.settings.route import First, Route, Stride, TargetOnly, route_preset
 
-from .folder import APPEND
 from .markdown import markdown, with_interval
 from .metrics import BEST, REACH, weighted_error
 from .plots import BESIDE, BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, figure

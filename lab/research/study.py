@@ -38,7 +38,7 @@ from sdvg_core.settings.load import LoadOptions
 from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.weights.model_files import KNOWN_FILES
 
-from .folder import Plan, claim_folder, fill, held, read_rows
+from .folder import Plan, claim_folder, fill, held, read_study
 from .metrics import parse_external
 from .plots import write_plots
 from .protocol import PAPER_TAUS, POCKET_TAUS, Configuration, pick, protocol
@@ -122,7 +122,7 @@ def _make(options: argparse.Namespace, job: StudyOptions, plan: Plan) -> int:
     with held(options.output):
         claim_folder(options.output, common_settings(job), {c.name: asdict(c) for c in plan.configurations})
         say(device_line(job.load.device, job.load.dtype, threads=1))
-        done, wanted = len(plan.select(read_rows(options.output))), len(plan.pairs) * len(plan.configurations)
+        done, wanted = len(plan.select(read_study(options.output))), len(plan.pairs) * len(plan.configurations)
         say(
             f"{count(len(plan.prompts), 'prompt')}, {count(len(plan.seeds), 'seed')}, "
             f"{count(len(plan.configurations), 'configuration')}: {done} of {wanted} rows are done. There will be "
@@ -137,7 +137,7 @@ def _make(options: argparse.Namespace, job: StudyOptions, plan: Plan) -> int:
             rows = fill(options.output, plan, embed, load, workers, say)
             _show(options.output, plan.select(rows), plan)
         except KeyboardInterrupt:
-            kept = len(plan.select(read_rows(options.output)))
+            kept = len(plan.select(read_study(options.output)))
             sys.stderr.write(f"sdvg: interrupted; {kept} rows are in {options.output}; run it again to continue\n")
             return INTERRUPTED
     return 0

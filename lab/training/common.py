@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from lab.rows import add_rows
+
 WORK = Path("out/training")
 """Checkpoints and logs of the training; not part of the repository."""
 
@@ -19,15 +21,13 @@ class Log:
     """Prints a line of numbers and appends it to a JSON-lines file."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._began = path, time.monotonic()
 
     def __call__(self, **numbers: Any) -> None:
         line = {"minutes": round((time.monotonic() - self._began) / 60, 2), **numbers}
-        text = json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()})
-        print(text, flush=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
+        row = {name: round(value, 5) if isinstance(value, float) else value for name, value in line.items()}
+        print(json.dumps(row), flush=True)
+        add_rows(self._path, [row])
 
 
 class Average:

@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from lab.research.metrics import judge
 from lab.research.world import draw_scene
+from lab.rows import add_rows, read_rows
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import Scene
@@ -117,6 +118,11 @@ def interval(value: Callable[[Any], float], count: int, draws: int = 2000) -> st
     return f"{value(np.arange(count)):.2f} [{low:.2f}, {high:.2f}]"
 
 
+def numbers_of(values: Sequence[Any]) -> NDArray[np.float64]:
+    """Return nested lists of a row as an array, with NaN for null."""
+    return np.array(values, dtype=float)
+
+
 def interval_of_mean(values: ArrayLike) -> str:
     """Return the mean of figures `prompts ...` with its interval; NaN is left out."""
     array = np.asarray(values)
@@ -131,7 +137,10 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if len(part) < 3:
             continue
         dB = {name: np.array([row[name]["dB"] for row in part]) for name in ROUTES}
-        there = {name: np.array([np.nanmean(row[name]["there"], axis=1) for row in part]) for name in ROUTES}
+        there = {
+            name: np.array([np.nanmean(np.array(row[name]["there"], dtype=float), axis=1) for row in part])
+            for name in ROUTES
+        }
         found: dict[str, Any] = {
             "dB by block": {name: of.mean(axis=0).round(1).tolist() for name, of in dB.items()},
             "there by block": {name: np.nanmean(of, axis=0).round(2).tolist() for name, of in there.items()},
@@ -170,16 +179,11 @@ def main() -> None:
         role: load_model(getattr(args, role)) for role in shipped.models if getattr(args, role)
     }
     scenes = scenes_of(seeded(args.seed, "figures"), args.prompts, held_out=True, kind=args.kind)
-    done = args.skip
-    if args.out.exists():
-        done += len(args.out.read_text(encoding="utf-8").splitlines())
-    args.out.parent.mkdir(parents=True, exist_ok=True)
+    done = args.skip + len(read_rows(args.out))
     for first in range(done - done % TOGETHER, args.prompts, TOGETHER):
         found = measure(shipped, models, scenes[first : first + TOGETHER], 1000 * args.seed + first)
-        with args.out.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in found[max(0, done - first) :])
-    rows = [json.loads(line) for line in args.out.read_text(encoding="utf-8").splitlines()]
-    print(json.dumps(tables(rows), indent=1))
+        add_rows(args.out, found[max(0, done - first) :])
+    print(json.dumps(tables(read_rows(args.out)), indent=1))
 
 
 if __name__ == "__main__":

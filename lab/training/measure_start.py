@@ -24,6 +24,7 @@ from torch import Tensor
 
 from lab.research.metrics import BEST, REACH, judge, levels, weighted_error
 from lab.research.world import centre, render, render_with_mask
+from lab.rows import add_rows, read_rows
 from sdvg_core import Streamer, VideoRequest, pocket_options, trained_set
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import write_mp4
@@ -33,7 +34,7 @@ from sdvg_core.weights.latents import save_latents
 
 from .common import seeded
 from .contact_sheet import Strip, draw
-from .measure_pair import interval_of_mean, scenes_of
+from .measure_pair import interval_of_mean, numbers_of, scenes_of
 from .presence import presence
 
 BLOCKS, FRAMES = 4, 45
@@ -166,7 +167,7 @@ def restyle_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         values = {f"dB, {of}": each.mean(dim=1) for of, each in dB.items()}
         if "followed" in dB:
             values["follows the clip, %"] = 100 * (dB["followed"] > dB["prompt"]).float().mean(dim=1)
-        values["there, %"] = 100 * torch.tensor([cell["there"] for cell in cells]).mean(dim=1)
+        values["there, %"] = 100 * torch.from_numpy(numbers_of([cell["there"] for cell in cells])).mean(dim=1)
         table[way] = {name: interval_of_mean(of) for name, of in values.items()}
     return table
 
@@ -225,14 +226,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         if args.picture:
             draw(picture(streamer, scenes[:3], 1000 * args.seed, Path(name))).save(args.picture)
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.touch()
-        for number in range(len(args.out.read_text(encoding="utf-8").splitlines()), args.prompts):
+        for number in range(len(read_rows(args.out)), args.prompts):
             found = measure(streamer, scenes[number], 1000 * args.seed + number, Path(name))
-            with args.out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"prompt": scenes[number].text, "found": found}) + "\n")
-    rows = [json.loads(line) for line in args.out.read_text(encoding="utf-8").splitlines()]
-    print(json.dumps(table(rows), indent=1))
+            add_rows(args.out, [{"prompt": scenes[number].text, "found": found}])
+    print(json.dumps(table(read_rows(args.out)), indent=1))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from lab.research.world import render
+from lab.rows import add_rows, read_rows
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae
@@ -31,7 +32,7 @@ from sdvg_core.pocket.world import SHAPES, Scene
 from .causal import FRAMES
 from .common import seeded
 from .many_scenes import Scenes, quality
-from .measure_pair import KINDS, SEAMS, interval_of_mean, scenes_of
+from .measure_pair import KINDS, SEAMS, interval_of_mean, numbers_of, scenes_of
 from .presence import at_its_place
 from .roll_out import roll_out
 from .shapes import ShapeNet
@@ -97,7 +98,7 @@ def groups(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 def figures(rows: Sequence[dict[str, Any]], name: str, column: str) -> dict[str, Any]:
     """Return for every moment the figure of each prompt; NaN where nothing was due, or none was asked for."""
     blocks = [row[name].get(column, [None] * (len(SEAMS) + 1)) for row in rows]
-    values = np.array(blocks, dtype=float)
+    values = numbers_of(blocks)
     return {moment: of(values) for moment, of in MOMENTS.items() if not np.isnan(values).all()}
 
 
@@ -141,11 +142,6 @@ def compared(rows: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -
     return found
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a file; none if it is not there."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
 def main() -> None:
     """Measure what is missing, and print the tables; or compare what is there."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -158,17 +154,14 @@ def main() -> None:
     options.add_argument("--compare", type=Path, help="measure nothing; by how much OUT is above this")
     args = options.parse_args()
     if args.compare:
-        print(json.dumps(compared(read(args.out), read(args.compare)), indent=1))
+        print(json.dumps(compared(read_rows(args.out), read_rows(args.compare)), indent=1))
         return
     torch.set_num_threads(1)
     bench = Bench(args.target, args.shapes)
     scenes = scenes_of(seeded(args.seed, "figures"), args.prompts, held_out=True, kind=args.kind)
-    done = len(read(args.out))
-    for first in range(done, args.prompts, TOGETHER):
-        rows = bench.measure(scenes[first : first + TOGETHER], 1000 * args.seed + first)
-        with args.out.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-    print(json.dumps(tables(read(args.out)), indent=1))
+    for first in range(len(read_rows(args.out)), args.prompts, TOGETHER):
+        add_rows(args.out, bench.measure(scenes[first : first + TOGETHER], 1000 * args.seed + first))
+    print(json.dumps(tables(read_rows(args.out)), indent=1))
 
 
 if __name__ == "__main__":

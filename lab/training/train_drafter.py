@@ -18,7 +18,6 @@ OUT/drafter.safetensors`.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -31,6 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lab.rows import add_rows, read_rows
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.generator import predict_clean, renoise
 from sdvg_core.causal_wan.modules import WanTree
@@ -281,14 +281,11 @@ def copy_of(tree: WanTree) -> WanTree:
 def measure(world: World, drafter: WanTree, path: Path, prompts: int, until: float) -> list[dict[str, Any]]:
     """Measure what is missing of the tables' prompts, until the clock says `until`; return all rows there are."""
     scenes = scenes_of(seeded(0, "figures"), prompts, held_out=True)
-    done = len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
-    for first in range(done, prompts, MEASURED):
+    for first in range(len(read_rows(path)), prompts, MEASURED):
         if time.monotonic() >= until:
             break
-        rows = route_qualities(world, drafter, scenes[first : first + MEASURED], first)
-        with path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        add_rows(path, route_qualities(world, drafter, scenes[first : first + MEASURED], first))
+    return read_rows(path)
 
 
 def compared(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> dict[str, str]:

@@ -186,7 +186,7 @@ class TaehvCodec:
         self._name = name
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         if channels_last:
-            net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         self._run_decoder = compiled(copy_function(run_half), compiler) if compiler else run_half
         weight = next(net.parameters())
         self.device = weight.device

@@ -77,7 +77,7 @@ class RouteBar:
         return f"{strip} |{{bar:16}}| {left}{line}"
 
 
-class _Bar(tqdm):  # type: ignore[type-arg]
+class _Bar(tqdm):  # type: ignore[type-arg]  # generic in its stubs alone
     # No thread that refreshes idle bars.
     monitor_interval = 0
     # tqdm's default lock is a system semaphore, which a killed worker leaves behind.

@@ -162,3 +162,14 @@ def newest_runs():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(RUNS, "_earlier", deque(maxlen=0))
         yield
+
+
+@pytest.fixture
+def loras(tmp_path, monkeypatch):
+    """A folder that ComfyUI takes for the one of LoRAs."""
+    import folder_paths  # ComfyUI's, which has to be started before
+
+    folder = tmp_path / "loras"
+    folder.mkdir()
+    monkeypatch.setitem(folder_paths.folder_names_and_paths, "loras", ([str(folder)], {".safetensors"}))
+    return folder

@@ -10,7 +10,7 @@ import torch
 from comfy_page import browse
 from PIL import Image
 from running_server import ROOT
-from test_workflows import count_frames, with_tiny_models
+from tiny_workflows import count_frames, with_tiny_models
 
 sys.path.insert(0, str(ROOT / "tools" / "release"))
 import subgraphs

@@ -1,21 +1,17 @@
 """The control branch over ComfyUI's VACE modules, against ComfyUI's own VACE model."""
 
-import json
 from dataclasses import replace
 
-import comfy.sd
 import folder_paths
 import pytest
 import torch
-from comfy_extras.nodes_wan import WanVaceToVideo
-from host_run import load_parts, make_job, same_video, state_of, video_of, with_inputs
+from host_run import load_parts, same_video, state_of, video_of, with_inputs
 from host_tiny import (
     CONFIG,
     NOISE,
     SCHEDULE,
     SIZE,
     SPANS,
-    STATED,
     generator_of,
     load_model,
     onto_device,
@@ -23,6 +19,7 @@ from host_tiny import (
     text,
     with_lora,
 )
+from host_vace import BLOCKS, CLIP, FRAMES, SIZES, control_weights, job_of, load_vace, positive
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host.conditioning import VACE_KEYS, VACE_NODE, read_controls
 from sdvg_pack.nodes.host.files import load_control_file
@@ -33,7 +30,6 @@ from sdvg_pack.nodes.run import run_job
 from sdvg_pack.nodes.start import EXTEND
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import load_control, open_control
-from sdvg_pack.sdvg_core.causal_wan.config import control_shapes
 from sdvg_pack.sdvg_core.causal_wan.context import RollingContext, Wan
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.engine.inputs import CONTROL_CHANNELS, BlockCall, ControlClip
@@ -42,31 +38,26 @@ from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.memory.plan import PART_NAMES
 from sdvg_pack.sdvg_core.settings.context import Preset, get_preset
 from sdvg_pack.sdvg_core.weights.weight_file import open_weights
-from test_host_model import fp8
+from stored_weights import fp8
 
 from tests.support.thinned import in_turn
 
 pytestmark = pytest.mark.comfyui
 
-HINTS = 2
-SIZES = replace(CONFIG, num_layers=4)
-"""With hints after every second layer, as at 1.3B; and of ten layers after every fifth, as at 14B."""
 LAYERS = {"1.3B": SIZES, "14B": replace(CONFIG, num_layers=10)}
 DEPTH, SCRIBBLE = (torch.randn(1, CONTROL_CHANNELS, 3, *SIZE, generator=generator_of(seed)) for seed in (77, 78))
 CONTROLS = {"none": (0.0,), "half": (0.5,), "whole": (1.0,), "two": (0.7, 0.4)}
 """The strength of each control."""
 
 
-def control_weights(config=SIZES, blocks=HINTS):
-    return random_weights(9, shapes=control_shapes(config, blocks))
-
-
-def load_vace(folder, seed, config=SIZES, blocks=HINTS, stored=dict):
-    """A whole VACE checkpoint, as ComfyUI loads it; `seed`: of the transformer, which a control does not use."""
-    path = folder / f"vace{seed}.safetensors"
-    weights = stored({**random_weights(seed, config), **control_weights(config=config, blocks=blocks)})
-    save_file(weights, path, metadata={"config": json.dumps({"transformer": STATED})})
-    return comfy.sd.load_diffusion_model(str(path))
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """A drafter and a target, each with a VACE MODEL of its size in its loader's `control`."""
+    folder = tmp_path_factory.mktemp("parts")
+    found = load_parts(folder)
+    for seed, role in enumerate(("drafter", "target")):
+        getattr(found, role).set_attachments(CONTROL, load_vace(folder, seed, CONFIG, 1))
+    return found
 
 
 def clips_of(strengths):
@@ -138,30 +129,6 @@ def test_what_the_host_does_to_a_control_model_shows_as_in_comfyuis_vace_model(s
 
 
 # --- runs of the sampler, with what WanVaceToVideo writes
-
-BLOCKS, FRAMES = 6, 69
-CLIP = torch.rand(FRAMES, 32, 32, 3, generator=generator_of(4))
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    """A drafter and a target, each with a VACE MODEL of its size in its loader's `control`."""
-    folder = tmp_path_factory.mktemp("parts")
-    found = load_parts(folder)
-    for seed, role in enumerate(("drafter", "target")):
-        getattr(found, role).set_attachments(CONTROL, load_vace(folder, seed, CONFIG, 1))
-    return found
-
-
-def positive(parts, clip=CLIP, *, before=None, **inputs):
-    """A conditioning after WanVaceToVideo; `before`: one that it is chained to."""
-    plain = [[torch.randn(1, 512, 32, generator=generator_of(0)), {}]] if before is None else before
-    options = {"width": 32, "height": 32, "length": FRAMES, "batch_size": 1, "strength": 1.0, **inputs}
-    return WanVaceToVideo.execute(plain, plain, parts.vae, control_video=clip, **options).args[0]
-
-
-def job_of(parts, conditioning, *, script="raarar", **changes):
-    return make_job(parts, script=script, **{"prompts": (PromptEntry(0, conditioning, "a ball"),), **changes})
 
 
 def test_a_run_obeys_what_the_conditioning_carries_and_strength_zero_is_the_plain_video(parts):

@@ -4,10 +4,10 @@ import json
 import re
 from dataclasses import replace
 
-import folder_paths
 import pytest
 import torch
 from comfy_page import browse
+from host_loras import LAYER, notes_of, save, upstream
 from host_tiny import CONFIG, load_model, lora_weights, onto_device, random_weights
 from running_server import ROOT, node
 from safetensors.torch import load_file, save_file
@@ -20,47 +20,19 @@ from nodes import LoraLoader
 
 pytestmark = pytest.mark.comfyui
 
-LAYER = "blocks.0.self_attn.q"
 ROLES = ("drafter", "target")
 RANK = 4
 SIXTEEN = {"lora_adapter_metadata": json.dumps({"transformer.r": RANK, "transformer.lora_alpha": 16})}
 """Metadata of a LoRA of rank 4 that is meant four times as strong as its halves' product."""
 
 
-@pytest.fixture
-def loras(tmp_path, monkeypatch):
-    """A folder that ComfyUI takes for the one of LoRAs."""
-    folder = tmp_path / "loras"
-    folder.mkdir()
-    monkeypatch.setitem(folder_paths.folder_names_and_paths, "loras", ([str(folder)], {".safetensors"}))
-    return folder
-
-
-def save(folder, name, metadata=None, *, prefix="diffusion_model.", **more):
-    """Save a LoRA. `more`: further parts of its layer."""
-    halves = {key.replace("diffusion_model.", prefix): part for key, part in lora_weights((LAYER,)).items()}
-    save_file(
-        {**halves, **{f"{prefix}{LAYER}.{part}": value for part, value in more.items()}}, folder / name, metadata
-    )
-    return folder / name
-
-
-def upstream(*loaders, role="drafter"):
-    """A prompt whose sampler's model comes through loaders, the first one nearest to the model's."""
-    prompt = {"1": node("SDVGDrafterLoader", file="a.safetensors")}
-    wire = ["1", 0]
-    for number, (kind, inputs) in enumerate(loaders):
-        prompt[f"3:{number}"] = node(kind, model=wire, **inputs)
-        wire = [f"3:{number}", 0]
-    return {**prompt, "7:2": node("SDVGSpeculativeSampler", **{role: wire})}
+@pytest.fixture(scope="module")
+def patcher(tmp_path_factory):
+    return load_model(tmp_path_factory.mktemp("model"))
 
 
 def only(name, strength=0.7):
     return "LoraLoaderModelOnly", {"lora_name": name, "strength_model": strength}
-
-
-def notes_of(patcher, *loaders):
-    return notes_on_loras(upstream(*loaders), "7:2", {"drafter": patcher})["drafter"]
 
 
 def pair_of(drafter, target):
@@ -74,11 +46,6 @@ def pair_of(drafter, target):
         prompt[f"t{name}"] = {**part, "inputs": wires}
     prompt["7:2"]["inputs"]["target"] = prompt["t7:2"]["inputs"]["target"]
     return prompt
-
-
-@pytest.fixture(scope="module")
-def patcher(tmp_path_factory):
-    return load_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.mark.parametrize("stated, factor", [("alpha 16", 4), ("rsLoRA", 2)])

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.causal_wan.config import wan_shapes
 from sdvg_pack.sdvg_core.errors import BadInput
-from test_host_model import STORED
+from stored_weights import STORED
 from torch import Tensor
 
 pytestmark = pytest.mark.comfyui

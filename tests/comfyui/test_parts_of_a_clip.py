@@ -20,7 +20,7 @@ from sdvg_pack.nodes.page.progress import NodeProgress
 from sdvg_pack.nodes.run import run_job
 from sdvg_pack.sdvg_core.engine.plan import NO_TARGET_BLOCK
 from sdvg_pack.sdvg_core.settings.route import ROUTE_PRESETS, First, Route
-from test_workflows import count_frames, names, with_tiny_models
+from tiny_workflows import count_frames, names, with_tiny_models
 
 pytestmark = pytest.mark.comfyui
 

@@ -8,6 +8,8 @@ import comfy.utils
 import pytest
 import torch
 from comfy.quant_ops import QUANT_ALGOS, QuantizedTensor
+from host_loras import notes_of
+from host_loras import save as save_lora
 from host_tiny import BLOCKS, FRAMES, STATED, clip, lora_weights, native_clip, onto_device, over, random_weights
 from safetensors.torch import load_file, save_file
 from sdvg_pack.nodes.host import files, model
@@ -21,8 +23,6 @@ from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from sdvg_pack.sdvg_core.weights.kitchen import FORMATS, mark_of, quantise, seed_of
-from test_lora_notes import loras, notes_of  # noqa: F401
-from test_lora_notes import save as save_lora
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
 Q = "blocks.0.self_attn.q.weight"
@@ -123,7 +123,7 @@ def test_a_lora_makes_the_numbers_that_comfyui_makes(form, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "noted"), [("LoraLoaderModelOnly", True), ("LoraLoaderBypassModelOnly", False)])
-def test_a_merged_lora_has_a_note_that_names_the_bypass(kind, noted, loras, tmp_path):  # noqa: F811
+def test_a_merged_lora_has_a_note_that_names_the_bypass(kind, noted, loras, tmp_path):
     """Catches bits that change with the memory, unsaid."""
     save_lora(loras, "l.safetensors")
     patcher = load(write(tmp_path / "q.safetensors", HERE[0]))

@@ -9,14 +9,14 @@ import torch
 from comfy.quant_ops import QUANT_ALGOS, QuantizedTensor
 from host_run import changed, load_parts, make_job, state_of, video_of
 from host_tiny import CONFIG, load_model, load_vae, random_weights, with_lora
+from host_vace import job_of, load_vace, positive
 from sdvg_pack.nodes.host import self_check
 from sdvg_pack.nodes.host.model import CONTROL, attach_origin
 from sdvg_pack.nodes.host.self_check import check_host
 from sdvg_pack.nodes.run import run_job
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset
-from test_host_control import job_of, load_vace, positive
-from test_host_model import STORED
+from stored_weights import STORED
 
 from tests.support.thinned import in_turn
 

@@ -10,10 +10,10 @@ import torch
 from guided import CONTROL, controlled, engine_of, restyled, run_of
 from guided import made as guided
 
-from lab.research.memo import ShortDrafts
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.plan import Roles, check_available
-from sdvg_core.engine.types import History, Span, plan_spans
+from sdvg_core.engine.protocols import BlockGenerator, WrappedGenerator
+from sdvg_core.engine.types import Generated, History, Span, plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.request import Strength
 from sdvg_core.settings.route import First, Gate, Reason, Route, Stride, TargetOnly, WorstFrame
@@ -35,6 +35,17 @@ from tests.support.tiny import (
 )
 
 FOUR = {"schedule": "four-step"}
+
+
+class CutDrafter(WrappedGenerator):
+    """Stops after so many steps, as if everything after them were handed over."""
+
+    def __init__(self, inner: BlockGenerator, steps: int) -> None:
+        super().__init__(inner)
+        self.draft_steps = steps
+
+    def generate(self, call: BlockCall) -> Generated:
+        return self.inner.generate(replace(call, stop=self.draft_steps))
 
 
 def first(m: int, **options: object) -> Route:
@@ -203,7 +214,7 @@ def test_keeping_all_is_the_drafter_alone_with_so_many_steps(policy, context, st
     made = run(engine(policy, steps), ALL_KEPT, **options)
     assert torch.equal(latents_of(made), latents_of(run(engine(policy, steps), DRAFTS, **options)))
     whole = engine(policy, None)
-    cut = run(replace(whole, drafter=ShortDrafts(whole.drafter, steps)), DRAFTS, **options)
+    cut = run(replace(whole, drafter=CutDrafter(whole.drafter, steps)), DRAFTS, **options)
     assert torch.equal(latents_of(made), latents_of(cut))
     assert torch.equal(frames_of(made), frames_of(cut))
     assert {e.record.draft.denoising_passes for e in made} == {steps}
@@ -238,7 +249,7 @@ def test_a_control_reaches_a_short_draft_in_every_step_it_makes(policy):
     short = engine_of(policy, draft_steps=2)
     whole = engine_of(policy)
     alone = guided(short, DRAFTS, guide)
-    cut = guided(replace(whole, drafter=ShortDrafts(whole.drafter, 2)), DRAFTS, guide)
+    cut = guided(replace(whole, drafter=CutDrafter(whole.drafter, 2)), DRAFTS, guide)
     assert torch.equal(alone, cut)
     assert not torch.equal(alone, guided(engine_of(policy, draft_steps=2), DRAFTS, {}))
     scored, certain = (

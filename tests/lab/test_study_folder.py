@@ -15,7 +15,7 @@ from study_tiny import EVERYTHING, PROMPTS, SOME, job, made, plan, study, tiny_m
 
 from lab.research import folder as work
 from lab.research.__main__ import main
-from lab.research.folder import claim_folder, held, read_rows
+from lab.research.folder import claim_folder, held, read_study
 from lab.research.memo import Memo
 from lab.research.protocol import Configuration
 from sdvg_core.errors import BadInput
@@ -54,7 +54,7 @@ def test_a_study_killed_half_way_ends_with_the_rows_of_an_unbroken_one(unbroken,
     finished = (tmp_path / "rows.jsonl").read_bytes()
     assert finished.startswith(kept)
     assert finished.count(b"\n") == ROWS
-    assert read_rows(tmp_path) == read_rows(unbroken)
+    assert read_study(tmp_path) == read_study(unbroken)
 
 
 def test_a_finished_study_loads_nothing_and_makes_nothing(unbroken):
@@ -70,15 +70,15 @@ def test_a_finished_study_loads_nothing_and_makes_nothing(unbroken):
 def test_a_torn_last_line_is_dropped_and_its_row_made_again(unbroken, tmp_path):
     whole = (unbroken / "rows.jsonl").read_bytes()
     (tmp_path / "rows.jsonl").write_bytes(whole[: whole.rfind(b"\n", 0, -1) + 40])
-    assert len(read_rows(tmp_path)) == ROWS - 1
+    assert len(read_study(tmp_path)) == ROWS - 1
     study(tmp_path, plan())
-    assert read_rows(tmp_path) == read_rows(unbroken)
+    assert read_study(tmp_path) == read_study(unbroken)
 
 
 def test_a_damaged_line_is_named(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"configuration": "a", "prompt": "b", "seed": 1}\nnonsense\n')
     with pytest.raises(BadInput, match=r"line 2 of .*rows\.jsonl.*remove it"):
-        read_rows(tmp_path)
+        read_study(tmp_path)
 
 
 def test_a_folder_keeps_to_its_study(tmp_path):

@@ -237,11 +237,21 @@ def dependencies_page() -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     return table, extras
 
 
-def test_support_imports_no_test_and_no_study():
-    """Catches: a helper that drags a test along; a circle, since `lab` takes its models from tests/support."""
-    imported = {part for name in imports_of("tests/support") for part in name.split(".")}
-    assert "lab" not in imported
-    assert not [name for name in imported if name.startswith("test_")]
+def test_nothing_imports_a_test_file():
+    """Catches: a helper that lies in a test, and drags it along."""
+    imported = [name for folder in ("tests", "lab", "tools") for name in imports_of(folder)]
+    assert not [name for name in imported if re.search(r"(^|\.)test_\w+(\.|$)", name)]
+
+
+def test_study_and_benchmark_are_tested_in_their_place():
+    """Catches: a test of the product that needs `lab`, and with it a circle through tests/support."""
+    others = {
+        "tests/gpu": "steps of the benchmark, on a card",
+        "tests/repository": "documents name its commands",
+        "tests/cli": "a clip of the embedded models' world",
+    }
+    folders = {f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if path.is_dir()}
+    assert {folder for folder in folders if "lab" in packages(folder)} == {"tests/lab", *others}
 
 
 def test_the_package_and_the_nodes_do_without_the_study_and_the_benchmark():
