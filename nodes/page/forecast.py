@@ -246,7 +246,10 @@ class EarlierRuns:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A block of a run, after a course of blocks that `history` names; the names of what may be made there."""
+    """A block of a run, after the blocks that `history` names, and the names of what may be made there.
+
+    A name is a hash of all that latents follow from, so equal names are equal latents.
+    """
 
     asked: Asked
     number: int
@@ -289,23 +292,20 @@ class Place:
         return hash((self.history, latents))
 
     def needs(self, decision: Decision, *, scored: bool) -> list[Names]:
-        """Return what must be at hand for a decision, each with the names of what serves, and its own name last.
-
-        So the beginning of a draft, which is handed over, is served by the whole draft.
-        """
+        """Return what must be at hand for a decision: of each its own name, then those of what serves as well."""
         draft: list[Names] = []
         if decision.accepted or scored:
             draft = [(self.draft,)]
-        elif self.handover:
-            draft = [(self.draft, self._name("begun", self.draft, self.handover))]
+        elif self.handover:  # of which the whole draft has the beginning too
+            draft = [(self._name("begun", self.draft, self.handover), self.draft)]
         if draft and self.asked.own_drafts:  # each goes on from the one before
             numbers = range(self.asked.first, self.number)
             draft += [(Place(self.asked, number, self.history).draft,) for number in numbers]
         return [*draft, (self.latents_of(decision),)]
 
     def made_by(self, decision: Decision) -> Names:
-        """Return the names of all that a decision made: of each its own."""
-        return tuple(names[-1] for names in self.needs(decision, scored=decision.scored))
+        """Return the names of all that a decision made."""
+        return tuple(own_name for own_name, *_ in self.needs(decision, scored=decision.scored))
 
     def _name(self, *parts: Any) -> int:
         asked = self.asked
