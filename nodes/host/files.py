@@ -65,7 +65,7 @@ def load_checkpoint(
     role: str = "target",
     *,
     flush: bool = False,
-) -> Any:
+) -> ModelPatcher:
     """Load a checkpoint as a MODEL with its `Origin` attached.
 
     `weight_dtype`: a key of `WEIGHT_DTYPES`, or `auto`. `preset`: None to take it from the file's name, or guess it
@@ -92,7 +92,7 @@ def with_flush(preset: Preset | None, *, flush: bool) -> Preset | None:
     return preset
 
 
-def load_model(path: str, weight_dtype: str, choice: Choice = NO_CHOICE, **host_options: Any) -> Any:
+def load_model(path: str, weight_dtype: str, choice: Choice = NO_CHOICE, **host_options: Any) -> ModelPatcher:
     """Load a checkpoint as a MODEL. Raises `BadInput` if it is not a causal Wan 2.1 text-to-video model.
 
     `choice`: which state dict of a training checkpoint. `host_options`: arguments that ComfyUI adds when it reloads a

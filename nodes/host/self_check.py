@@ -20,6 +20,7 @@ import torch
 from comfy.latent_formats import Wan21
 from comfy.model_patcher import ModelPatcher
 from comfy.quant_ops import QuantizedTensor
+from comfy.sd import VAE
 from torch import Tensor, nn
 
 from ...sdvg_core.causal_wan.cache import CacheSlots, KVCache
@@ -141,7 +142,7 @@ def _control_block(patcher: ModelPatcher, control: ModelPatcher, dtype: torch.dt
     return theirs, ours
 
 
-def _decoded(vae: Any) -> tuple[Tensor, Tensor]:
+def _decoded(vae: VAE) -> tuple[Tensor, Tensor]:
     """Decode two latent frames at once by ComfyUI, and one by one by ours; return pixels in [-1, 1]."""
     z = _random(6, 1, ComfyCodec.latent_channels, FRAMES, SIDE, SIDE)
     codec = ComfyCodec(vae)

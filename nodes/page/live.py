@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..host.job import KeptBlocks
 from .forecast import Trace
@@ -50,7 +50,7 @@ class LiveRun:
     done: dict[str, Any] | None = None
     stop_asked: bool = False
     clip_frames: int = 0
-    models: tuple[weakref.ref[Any], ...] = ()
+    models: tuple[weakref.ref[nn.Module], ...] = ()
     keys: tuple[str, ...] = ()
     pixel_keys: list[str] = field(default_factory=list)
     beginnings: dict[str, KeptBlocks] = field(default_factory=dict)
