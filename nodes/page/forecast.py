@@ -83,7 +83,7 @@ class Asked:
             span=NOWHERE,
             place=self.before + number - 1 - self.route_start,
             direction=self.directions[number - 1 : number] or ROUTE_DECIDES,
-            strength=strengths.get(number, (*self.strengths, Strength())[0]),
+            strength=strengths.get(number, (Strength(), *self.strengths)[-1]),
         )
 
     def shown(self, number: int) -> tuple[Any, ...]:

@@ -15,12 +15,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ..engine.records import BlockRecord, Seconds
 from ..engine.routing import evenly_spaced
@@ -314,28 +314,37 @@ def _read(hint: Any, value: Any, name: str, where: str) -> Any:
     kinds = kinds_of(hint)
     if Any in kinds:
         return json_values(value)
-    shape: Any = next((kind for kind in kinds if is_dataclass(kind)), None)
-    if shape and isinstance(value, Mapping):
-        return from_values(shape, value, f"{where}, {name}")
-    _check_figures(value, name, where, LEAST.get(name, 0) if int in kinds else -math.inf)
-    for kind in kinds:
-        with suppress(TypeError):
-            fitted = fit_value(kind, value)
-            return json_values(fitted) if isinstance(fitted, Mapping) else fitted
+    if value is None and NoneType in kinds:
+        return None
     kind = kinds[0]
-    if isinstance(kind, type) and issubclass(kind, Enum) and isinstance(value, str):
-        raise _broken(where, name, f"one of {', '.join(member.name.lower() for member in kind)}", repr(value[:40]))
-    wanted = (get_origin(kind) or kind).__name__
-    raise _broken(where, name, wanted, "null" if value is None else type(value).__name__)
+    inner = get_args(kind)
+    if get_origin(kind) is tuple:
+        return tuple(_read(inner[0], item, name, where) for item in _read(list, value, name, where))
+    if get_origin(kind) is Mapping:
+        members = _read(dict, value, name, where).items()
+        return {key: _read(inner[1], item, name, where) for key, item in members}
+    if is_dataclass(kind):
+        shape: Any = kind
+        return from_values(shape, _read(dict, value, name, where), f"{where}, {name}")
+    _check_figure(value, name, where, LEAST.get(name, 0) if kind is int else -math.inf)
+    try:
+        return fit_value(kind, value)
+    except TypeError:
+        raise _wrong_kind(kind, value, name, where) from None
 
 
-def _check_figures(value: Any, name: str, where: str, least: float) -> None:
-    """Raise `BadInput` for a number, also one in a list, that no run writes."""
-    for figure in value if isinstance(value, list) else (value,):
-        if isinstance(figure, int | float) and not -LARGEST_FIGURE < figure < LARGEST_FIGURE:
-            raise _broken(where, name, "finite and below 1e15", figure)
-        if isinstance(figure, int | float) and figure < least:
-            raise _broken(where, name, f"{least} or more", figure)
+def _check_figure(value: Any, name: str, where: str, least: float) -> None:
+    """Raise `BadInput` for a number that no run writes."""
+    if isinstance(value, int | float) and not -LARGEST_FIGURE < value < LARGEST_FIGURE:
+        raise _broken(where, name, "finite and below 1e15", value)
+    if isinstance(value, int | float) and value < least:
+        raise _broken(where, name, f"{least} or more", value)
+
+
+def _wrong_kind(kind: Any, value: Any, name: str, where: str) -> BadInput:
+    if issubclass(kind, Enum) and isinstance(value, str):
+        return _broken(where, name, f"one of {', '.join(member.name.lower() for member in kind)}", repr(value[:40]))
+    return _broken(where, name, kind.__name__, "null" if value is None else type(value).__name__)
 
 
 def read_member(data: Any, name: str, kind: type, where: str) -> Any:

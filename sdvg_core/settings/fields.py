@@ -201,9 +201,7 @@ def fit_value(kind: Any, value: Any) -> Any:
     Raises `TypeError` if it does not fit.
     """
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
-        return tuple(_fit_one_of(get_args(kind)[0], item) for item in value)
-    if get_origin(kind) is Mapping and isinstance(value, Mapping):
-        return {name: fit_value(get_args(kind)[1], item) for name, item in value.items()}
+        return tuple(fit_value(get_args(kind)[0], item) for item in value)
     if kind is Path and isinstance(value, str | Path) and value:
         if impossible_path(str(value)):
             raise BadInput(f"the path {str(value)!r:.60} is too long or has a NUL byte; give another")
@@ -222,13 +220,6 @@ def fit_value(kind: Any, value: Any) -> Any:
     if not fits:
         raise TypeError
     return float(value) if kind is float else value
-
-
-def _fit_one_of(kind: Any, value: Any) -> Any:
-    for way in kinds_of(kind):
-        with suppress(TypeError):
-            return fit_value(way, value)
-    raise TypeError
 
 
 def kinds_of(hint: Any) -> tuple[Any, ...]:

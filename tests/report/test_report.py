@@ -187,6 +187,9 @@ def test_a_report_read_back_is_the_report_that_was_written(tmp_path):
         ((), "fps", math.nan, "fps in the run report is nan, not finite"),
         (("blocks", 1), "index", -1, "index in entry 1 of blocks is -1, not 0 or more"),
         (("blocks", 1), "reason", "tired", "reason in entry 1 of blocks is 'tired', not one of forced, reached"),
+        (("blocks", 1), "frame_scores", [0.5, "high"], "frame_scores in entry 1 of blocks is str, not float"),
+        (("blocks", 1), "frame_scores", 0.5, "frame_scores in entry 1 of blocks is float, not list"),
+        ((), "versions", {"sdvg": 1}, "versions in the run report is int, not str"),
         (("blocks", 1, "draft"), "encodes", 1.5, "encodes in entry 1 of blocks, draft is float, not int"),
     ],
 )
