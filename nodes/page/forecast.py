@@ -248,12 +248,14 @@ class EarlierRuns:
 class Place:
     """A block of a run, after the blocks that `history` names, and the names of what may be made there.
 
-    A name is a hash of all that latents follow from, so equal names are equal latents.
+    A name is a hash of all that latents follow from, so equal names are equal latents. Where a restyled clip ends, a
+    TAEHV encodes its last frames in another way; `as_if_longer`: as it would without that end, or with one here.
     """
 
     asked: Asked
     number: int
     history: int
+    as_if_longer: bool = False
 
     @property
     def planned(self) -> PlannedBlock:
@@ -291,26 +293,35 @@ class Place:
         """Return the name of the course that goes on with these latents."""
         return hash((self.history, latents))
 
+    def kept_draft(self, handover: int) -> int:
+        """Return the name of its draft with as many first predictions, which are kept to be handed over."""
+        return hash((self.draft, handover))
+
     def needs(self, decision: Decision, *, scored: bool) -> list[Names]:
         """Return what must be at hand for a decision: of each its own name, then those of what serves as well."""
+        whole = self.kept_draft(self.asked.route.handover)
         draft: list[Names] = []
         if decision.accepted or scored:
-            draft = [(self.draft,)]
+            draft = [(whole,)]
         elif self.handover:  # of which the whole draft has the beginning too
-            draft = [(self._name("begun", self.draft, self.handover), self.draft)]
+            draft = [(self._name("begun", self.draft, self.handover), whole)]
         if draft and self.asked.own_drafts:  # each goes on from the one before
-            numbers = range(self.asked.first, self.number)
-            draft += [(Place(self.asked, number, self.history).draft,) for number in numbers]
+            earlier = [Place(self.asked, number, self.history) for number in range(self.asked.first, self.number)]
+            draft += [(block.kept_draft(self.asked.route.handover),) for block in earlier]
         return [*draft, (self.latents_of(decision),)]
 
     def made_by(self, decision: Decision) -> Names:
-        """Return the names of all that a decision made."""
-        return tuple(own_name for own_name, *_ in self.needs(decision, scored=decision.scored))
+        """Return the names of all that a decision made. A draft serves where fewer of its predictions are needed."""
+        own_names = tuple(own_name for own_name, *_ in self.needs(decision, scored=decision.scored))
+        if not (decision.accepted or decision.scored):
+            return own_names
+        return (*own_names, self.draft, *map(self.kept_draft, range(self.asked.route.handover)))
 
     def _name(self, *parts: Any) -> int:
         asked = self.asked
         take = asked.takes.get(self.number, 1)
-        return hash((asked.signature["rest"], asked.shown(self.number), take, self.number, *parts))
+        ends = asked.restyles and (self.number == asked.blocks) != self.as_if_longer
+        return hash((asked.signature["rest"], asked.shown(self.number), take, self.number, ends, *parts))
 
 
 # --- the walk
@@ -332,12 +343,8 @@ class Forecast:
     old: int | None
 
 
-def walk(asked: Asked, memory: EarlierRuns, end: int | None = None) -> Iterator[tuple[str, set[int]]]:
-    """Yield the answer for each block that is made, and the names that its course may have if it is known.
-
-    `end`: block with which a restyled clip ends now, or ended. A TAEHV encodes a clip's last frames in another way, so
-    the block may change; the Wan VAE does not.
-    """
+def walk(asked: Asked, memory: EarlierRuns) -> Iterator[tuple[str, set[int]]]:
+    """Yield the answer for each block that is made, and the names that its course may have if it is known."""
     branches = {Branch(memory.start(asked))}
     # Whether some branch ended in latents that no run made. All that follows there is new; of own drafts, perhaps not.
     is_lost = False
@@ -346,20 +353,34 @@ def walk(asked: Asked, memory: EarlierRuns, end: int | None = None) -> Iterator[
             yield MAY_CHANGE, {branch.history for branch in branches}
             continue
         answers = {MAY_CHANGE if asked.own_drafts else CHANGES} if is_lost else set()
-        if number == end:
-            answers.add(MAY_CHANGE)
         after = set[Branch]()
         for branch in branches:
             block = Place(asked, number, branch.history)
-            for decision, scored, at_hand in decisions(block, branch.past, memory):
-                answers.add(ANSWERS[min(at_hand, memory.has(block.needs(decision, scored=scored)))])
-                latents = block.latents_of(decision)
-                if memory.has([(latents,)]) == ABSENT:
-                    is_lost = True
-                else:
-                    after.add(Branch(block.after(latents), (*branch.past, decision)))
+            own_answers, known, new = _look_up(block, branch.past, memory)
+            answers |= own_answers
+            after |= known
+            is_lost |= new
+            if asked.restyles and own_answers != {STAYS}:
+                other_answers, known, _ = _look_up(replace(block, as_if_longer=True), branch.past, memory)
+                answers |= other_answers if known else set()  # by the Wan VAE, they are the same latents
+                after |= known
         branches = after
         yield answers.pop() if len(answers) == 1 else MAY_CHANGE, {branch.history for branch in branches}
+
+
+def _look_up(block: Place, past: tuple[Decision, ...], memory: EarlierRuns) -> tuple[set[str], set[Branch], bool]:
+    """Return the answers for a block by each decision, the branches after it, and whether some latents are new."""
+    answers = set[str]()
+    branches = set[Branch]()
+    new = False
+    for decision, scored, at_hand in decisions(block, past, memory):
+        answers.add(ANSWERS[min(at_hand, memory.has(block.needs(decision, scored=scored)))])
+        latents = block.latents_of(decision)
+        if memory.has([(latents,)]) == ABSENT:
+            new = True
+        else:
+            branches.add(Branch(block.after(latents), (*past, decision)))
+    return answers, branches, new
 
 
 def decisions(
@@ -416,8 +437,7 @@ def decide_by(route: Route, planned: PlannedBlock, scores: Mapping[Frames, Score
 
 def forecast_run(asked: Asked, made: Trace, memory: EarlierRuns) -> Forecast:
     """Forecast a run, and compare it with one that was `made`."""
-    end = min(asked.blocks, made.asked.blocks) if asked.restyles and asked.blocks != made.asked.blocks else None
-    answers = STAYS * (asked.first - 1) + "".join(answer for answer, _ in walk(asked, memory, end))
+    answers = STAYS * (asked.first - 1) + "".join(answer for answer, _ in walk(asked, memory))
     course = memory.courses.get(made.run, [])
     if asked.first > 1 and memory.start(asked) not in course[asked.first - 2 : asked.first - 1]:
         return Forecast(answers=answers, old=1)

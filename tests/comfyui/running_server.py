@@ -325,7 +325,8 @@ def tiny_server(folder):
         save_file(weights, folder / "models" / "diffusion_models" / f"{name}.safetensors")
     (folder / "input").mkdir()
     Image.linear_gradient("L").convert("RGB").save(folder / "input" / "example.png")
-    write_mp4(folder / "input" / "clip.mp4", torch.rand(21, 3, 64, 64), fps=16)
+    for name, frames in (("clip", 21), ("odd_clip", 26), ("long_clip", 93)):  # 2 blocks, 2 and a rest, 8
+        write_mp4(folder / "input" / f"{name}.mp4", torch.rand(frames, 3, 64, 64), fps=16)
     with wave.open(str(folder / "input" / "sound.wav"), "wb") as sound:
         sound.setparams((1, 2, 8000, 0, "NONE", ""))
         sound.writeframes(bytes(2 * 8000))

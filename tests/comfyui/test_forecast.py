@@ -40,18 +40,28 @@ BOARD = """({ values, edits, before }) => {
   return seen;
 }"""
 LOADED = "4"
+
+
+def clip_start(file, **how):
+    """Return a start with a clip: inputs of the sampler, and further nodes."""
+    nodes = {LOADED: node("LoadVideo", file=file), "5": node("SDVGStart", video=[LOADED, 0], **how)}
+    return {"start": ["5", 0]}, nodes
+
+
 STARTS = {
     "nothing": ({}, {}),
     "picture": ({"start_image": [LOADED, 0]}, {LOADED: node("LoadImage", image="example.png")}),
-    "clip": (
-        {"start": ["5", 0]},
-        {
-            LOADED: node("LoadVideo", file="clip.mp4"),
-            "5": node("SDVGStart", use_as="extend", video=[LOADED, 0]),
-        },
-    ),
+    "clip": clip_start("clip.mp4", use_as="extend"),
+    "clip of no whole blocks": clip_start("odd_clip.mp4", use_as="extend"),
+    "restyled clip": clip_start("long_clip.mp4", **{"use_as": "restyle", "use_as.strength": "medium"}),
 }
 """What a video starts from: inputs of its sampler, and further nodes."""
+ROUTES = (
+    {"policy": "reward", "policy.cascade": False},
+    {"policy": "reward", "policy.cascade": True},
+    {"policy": "hybrid"},
+    {"policy": "balanced", "policy.target_blocks": 2, "policy.handover_steps": 2},
+)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +104,20 @@ def starting(prompt, start):
     return prompt | nodes
 
 
+def run_as_forecast(server, prompt, shown, asked):
+    """Run a prompt as forecast beside the run that is shown; return the new run and the answers."""
+    answers = forecast_of(server, prompt, shown)["blocks"]
+    info, events = events_of(server, prompt)
+    made = [info["run"] != shown and not event["reused"] for event in events]  # else ComfyUI ran nothing
+    wrong = [
+        (number, answer, made[number])
+        for number, answer in enumerate(answers)
+        if (answer == "s" and made[number]) or (answer == "c" and not made[number])
+    ]
+    assert wrong == [], (asked, answers, made)
+    return info["run"], answers
+
+
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("count", [16, pytest.param(200, marks=pytest.mark.exhaustive)])
 def test_random_edits_are_forecast_as_they_are_made(count, start, server, modules):
@@ -113,17 +137,24 @@ def test_random_edits_are_forecast_as_they_are_made(count, start, server, module
         inputs |= {name: board[name] for name in ("blocks", "directions", "takes")}
         prompt[POCKET]["inputs"]["prompt"] = board["text"]
         prompt[ROUTER]["inputs"]["policy.tau"] = draw.choice(TAUS) if draw.random() < 0.3 else -0.7
-        answers = forecast_of(server, prompt, run)["blocks"]
-        shown = run
-        info, events = events_of(server, prompt)
-        run = info["run"]
-        made = [run != shown and not event["reused"] for event in events]  # else ComfyUI ran nothing
-        wrong = [
-            (number, answer, made[number])
-            for number, answer in enumerate(answers)
-            if (answer == "s" and made[number]) or (answer == "c" and not made[number])
-        ]
-        assert wrong == [], (board, answers, made)
+        run, answers = run_as_forecast(server, prompt, run, board)
+        letters |= set(answers)
+    assert letters >= {"s", "c"}
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.exhaustive)])
+def test_random_routes_are_forecast_as_they_are_made(count, start, server):
+    """Catches: drafts or scores of one route that are said to serve another one, and are made again."""
+    draw = random.Random(f"routes {count} {start}")
+    prompt = starting(pocket(blocks=BLOCKS, sampler__seed=2 * SEED + count), start)
+    run = events_of(server, prompt)[0]["run"]
+    letters = set()
+    for _ in range(count):
+        route = {"policy.tau": draw.choice(TAUS), **draw.choice(ROUTES)}
+        prompt[ROUTER]["inputs"] |= route
+        prompt[SAMPLER]["inputs"]["blocks"] = draw.randint(2, 5)
+        run, answers = run_as_forecast(server, prompt, run, route)
         letters |= set(answers)
     assert letters >= {"s", "c"}
 
@@ -208,7 +239,7 @@ AGAIN = [
     ({"tau": -0.2}, "sccccc", 2),
     ({"tau": -1.0}, "sssccc", 3),
     ({"tau": -0.2, "directions": ".d..td"}, "sssccc", 4),
-    ({"handover": 1}, "sscccc", 3),
+    ({"handover": 1}, "sccccc", 3),  # drafts are made again, to keep what is handed over
 ]
 
 
@@ -249,6 +280,15 @@ def test_frames_that_were_not_scored_decide():
 def test_scores_of_all_frames_are_not_those_of_few():
     """Catches: nothing to remake where a cascade is switched on, and every draft is scored anew."""
     assert forecast(made(), cascade=0.2)[0] == "scccmm"
+
+
+def test_draft_kept_without_predictions_is_made_again():
+    """Catches: a draft called one that stays, of which no prediction was kept that could be handed over."""
+    run = {"outcomes": ("forced", *["kept"] * 5), "scores": (None, *[-0.3] * 5)}
+    routed = {"directions": "......"}
+    assert forecast(made(**run, **routed), **routed, handover=1)[0] == "sccccc"
+    assert forecast(made(**run, **routed, handover=2), **routed, handover=1)[0] == "ssssss"
+    assert forecast(made(**run, **routed, handover=2), **routed)[0] == "ssssss"
 
 
 def test_last_block_of_a_restyled_clip_may_change():
