@@ -104,8 +104,12 @@ class _Graph:
             return []
         read = read_prompt(text)
         starts = sorted({at for at, _ in (*read.entries[1:], *read.strengths)})
-        parts: list[Mapping[int, object]] = [dict(read.entries), dict(read.strengths)]
-        parts += [dict.fromkeys(read.cuts, True)] if read.cuts else []
+        # A line's own words alone, whatever others there are.
+        parts: list[Mapping[int, object]] = [
+            dict(read.entries),
+            dict(read.strengths),
+            dict.fromkeys(read.cuts, True),
+        ]
         return [(at + 1, _hash([part.get(at) for part in parts])) for at in starts]
 
     def schedule(self, wire: Any) -> list[tuple[int, str]]:

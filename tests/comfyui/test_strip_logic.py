@@ -532,6 +532,18 @@ def test_a_block_s_prompt_is_told_apart_from_the_rest():
     assert [block for block, _ in unknown["prompts"]] == [1]
 
 
+def test_line_of_a_prompt_counts_by_itself():
+    """Catches: a cut in a later line, which forecasts blocks before it as remade."""
+    signatures = []
+    for mark in ("", " cut"):
+        prompt = pocket()
+        prompt[POCKET]["inputs"]["prompt"] = f"a sea\n3: a storm\n6{mark}: a lake"
+        signatures.append(signature(prompt, SAMPLER)["prompts"])
+    flowing, cut = signatures
+    assert flowing[0] == cut[0]
+    assert flowing[1] != cut[1]
+
+
 def test_a_line_of_the_prompt_is_told_apart_from_the_rest():
     """Catches: a run foretold as wholly new after one line changed, or as the same."""
 
