@@ -160,6 +160,83 @@ def test_lora_without_effect_is_named_and_lacks_nowhere(drafter, target, inert, 
     assert sum(map(len, notes.values())) == len(inert) + len(lacking)
 
 
+HALF_UP = ("lora_up.weight", (64, RANK))
+HALF_DOWN = ("lora_down.weight", (RANK, 64))
+LACKING_PARTS = {
+    "down of kohya": [HALF_DOWN],
+    "down of PEFT": [("lora_A.weight", (RANK, 64))],
+    "up": [HALF_UP],
+    "alpha": [("alpha", ())],
+    "down and alpha": [HALF_DOWN, ("alpha", ())],
+    "magnitudes": [("dora_scale", (64, 1))],
+    "LoHa": [("hada_w1_a", (64, RANK)), ("hada_w1_b", (RANK, 64))],
+    "LoKr": [("lokr_w1", (2, 2))],
+}
+
+
+@pytest.mark.parametrize("lacking", LACKING_PARTS)
+def test_lora_without_whole_layers_changes_nothing(lacking, loras, patcher):
+    """Catches: a file that lacks a part of every layer, taken for one whose look only one model has."""
+    tensors = {
+        f"diffusion_model.{layer}.{part}": torch.ones(shape)
+        for layer in (LAYER, "blocks.1.self_attn.k")
+        for part, shape in LACKING_PARTS[lacking]
+    }
+    save_file(tensors, loras / "half.safetensors")
+    notes = notes_on_loras(pair_of([], [only("half.safetensors")]), "7:2", {"target": patcher, "drafter": patcher})
+    (note,) = notes["target"]
+    assert "changes nothing in the target" in note
+    assert "lack" in note
+    assert notes["drafter"] == ()
+
+
+def test_incomplete_layers_of_a_lora_are_counted(loras, patcher):
+    """Catches: layers that lack a half, dropped without a word beside whole ones."""
+    tensors = lora_weights((LAYER,))
+    for layer in ("blocks.1.self_attn.k", "blocks.2.self_attn.k"):
+        tensors[f"diffusion_model.{layer}.lora_A.weight"] = torch.ones(RANK, 64)
+    save_file(tensors, loras / "some.safetensors")
+    (note,) = notes_of(patcher, only("some.safetensors"))
+    assert "2 layers of the LoRA some.safetensors" in note
+    assert "half" in note
+
+
+ABSENT_LAYERS = {
+    "blocks beyond the last": {
+        f"diffusion_model.blocks.{number}.self_attn.q.{part}": torch.ones(shape)
+        for number in (30, 39)
+        for part, shape in (HALF_UP, HALF_DOWN)
+    },
+    "another shape": {
+        "diffusion_model.blocks.1.self_attn.q.lora_down.weight": torch.ones(RANK, 128),
+        "diffusion_model.blocks.1.self_attn.q.lora_up.weight": torch.ones(128, RANK),
+        "diffusion_model.patch_embedding.diff": torch.ones(64, 36, 1, 2, 2),
+        "diffusion_model.blocks.1.cross_attn.k_img.diff_b": torch.ones(64),
+    },
+    "names that ComfyUI does not know": {
+        f"transformer.blocks.{number}.self_attn.q.{part}": torch.ones(shape)
+        for number in (1, 2)
+        for part, shape in (HALF_UP, HALF_DOWN)
+    },
+    "an adapter's name": {
+        f"diffusion_model.blocks.{number}.self_attn.q.{part}": torch.ones(shape)
+        for number in (1, 2)
+        for part, shape in (("lora_A.style.weight", (RANK, 64)), ("lora_B.style.weight", (64, RANK)))
+    },
+}
+
+
+@pytest.mark.parametrize("absent", ABSENT_LAYERS)
+def test_tensors_that_a_model_leaves_out_are_counted(absent, loras, patcher):
+    """Catches: a LoRA for a longer model, or in names of two kinds, of which a part has no effect, unsaid."""
+    more = ABSENT_LAYERS[absent]
+    tensors = {f"diffusion_model.{LAYER}.diff": torch.ones(64, 64)}
+    save_file({**tensors, **more}, loras / "some.safetensors")
+    (note,) = notes_of(patcher, only("some.safetensors"))
+    assert "4 tensors of the LoRA some.safetensors" in note
+    assert any(source in note for source in more)
+
+
 @pytest.mark.parametrize(
     "change, word",
     [
@@ -216,7 +293,8 @@ def test_lora_that_fits_one_layer_changes_something(loras, patcher):
     first = f"diffusion_model.{LAYER}.lora_B.weight"
     save_file({**fitting, first: torch.ones(128, 4)}, loras / "size.safetensors")
     save_file({**fitting, first: torch.zeros(64, 4)}, loras / "zero.safetensors")
-    assert notes_of(patcher, only("size.safetensors"), only("zero.safetensors")) == ()
+    (note,) = notes_of(patcher, only("size.safetensors"), only("zero.safetensors"))
+    assert "2 tensors of the LoRA size.safetensors" in note
 
 
 def test_a_loader_on_the_text_encoder_alone_is_not_upstream():
