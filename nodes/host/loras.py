@@ -8,6 +8,7 @@ ones. What the loaders of other packs do is theirs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
@@ -21,10 +22,11 @@ from comfy.model_patcher import ModelPatcher
 import nodes as host_nodes
 
 from ...sdvg_core.causal_wan.config import flat_name, wan_shapes
+from ...sdvg_core.engine.types import NotFinite
 from ...sdvg_core.errors import BadInput, count
 from ...sdvg_core.weights.lora import NO_SUCH_LAYER, Reach, note_on_left_out, reach_of, why_inert
 from ...sdvg_core.weights.lora_file import LoraLayers, rank_of, read_parts, read_stated
-from ...sdvg_core.weights.weight_file import WeightFile, open_weights
+from ...sdvg_core.weights.weight_file import WeightFile, first_not_finite, open_weights
 from .model import config_of, form_of
 
 LOADERS = ("LoraLoader", "LoraLoaderModelOnly", "LoraLoaderBypass", "LoraLoaderBypassModelOnly")
@@ -80,6 +82,37 @@ def _loaders_of(prompt: Any, node_id: str | None, role: str) -> list[Loader]:
     except (KeyError, TypeError, AttributeError):
         return []  # nobody's prompt: a node that another one expanded into
     return [loader for loader in loaders if loader.strength != 0]
+
+
+@contextmanager
+def naming_loras(prompt: Any, node_id: str | None) -> Iterator[None]:
+    """Have a refusal for NaN name the LoRAs on the model that made it, and a tensor of theirs that has NaN.
+
+    Their tensors are read only then.
+    """
+    try:
+        yield
+    except NotFinite as problem:
+        loaders = _loaders_of(prompt, node_id, problem.model)
+        if not loaders:
+            raise
+        for loader in loaders:
+            if bad := _first_bad_tensor(loader):
+                raise BadInput(
+                    f"{problem.fault}, as has {bad} in {loader.name}; fetch that LoRA again"
+                ) from problem
+        names = ", ".join(loader.name for loader in loaders)
+        remedy = f"check that model's file and its LoRAs ({names}), or try bfloat16 or float32"
+        raise BadInput(f"{problem.fault}; {remedy}") from problem
+
+
+def _first_bad_tensor(loader: Loader) -> str | None:
+    """Return the first tensor of a LoRA's file with NaN or infinity, if the file can be read."""
+    path = folder_paths.get_full_path("loras", loader.name)
+    try:
+        return first_not_finite(open_weights(path), fp8=True) if path else None
+    except BadInput:
+        return None
 
 
 def loaders_upstream(prompt: Mapping[str, Any], wire: Any) -> Iterator[Loader]:
