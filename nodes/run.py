@@ -50,7 +50,7 @@ from ..sdvg_core.weights.latents import lead_metadata, read_lead
 from .host.compiled import Layers, layers_of
 from .host.conditioning import read_conditions, read_controls, resolve_texts, states_control, strengths_of
 from .host.job import Job, footage_of, start_picture, with_picture_of_start
-from .host.loras import notes_on_loras
+from .host.loras import naming_loras, notes_on_loras
 from .host.memory import Memory, check_room, memory_of, refusal_of, resident, weights_of
 from .host.model import (
     check_control,
@@ -105,7 +105,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     progress.show("\n".join(ready.notes))
     made = None
     try:
-        with resident(ready.memory):
+        with resident(ready.memory), naming_loras(job.api_prompt, job.node_id):
             if ready.memory.incomplete:
                 progress.show("\n".join((LOADING, *ready.notes)))
             made = _make(ready, shows_clip=job.continues)

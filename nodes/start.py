@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from comfy_api.latest import Input, InputImpl, Types, io
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from ..sdvg_core.errors import BadInput, count, see
 from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
+from ..sdvg_core.files.pictures import reading
 from ..sdvg_core.settings.request import STRENGTHS, USUAL_STRENGTH
 from .host.sockets import PICTURE, RESTYLE, StartSocket, StartValue
 from .schema import NOT_WIRED, PICTURES, are_pictures, check_option, known_inputs_only, node_schema, shown
@@ -87,8 +90,9 @@ def _check_amount(use_as: Mapping[str, Any]) -> None:
 
 
 def _components_of(video: Input.Video) -> Types.VideoComponents:
-    """Return the components of a VIDEO, which may come from any pack. Raises `BadInput` for invalid ones."""
-    parts = video.get_components()
+    """Return the components of a VIDEO, which may come from any pack. Raises `BadInput` if they are invalid."""
+    with _reading(video):
+        parts = video.get_components()
     if not are_pictures(parts.images):
         raise BadInput(f"the video's frames are {shown(parts.images)}, not {PICTURES}; take another video")
     if not 0 < parts.frame_rate < inf:
@@ -100,7 +104,10 @@ def _components_of(video: Input.Video) -> Types.VideoComponents:
 
 
 def _frames_of(video: Input.Video) -> tuple[Tensor, Input.Audio | None, str]:
-    """Return the frames of a VIDEO at 16 a second, their audio, and what the video had. Time stamps count, if there are any."""
+    """Return the frames of a VIDEO at 16 a second, their audio, and what the video had.
+
+    Time stamps count, if there are any.
+    """
     stamps = _stamps_of(video)
     parts = _components_of(video)
     rate = Fraction(parts.frame_rate)
@@ -121,11 +128,24 @@ def _frames_of(video: Input.Video) -> tuple[Tensor, Input.Audio | None, str]:
 def _stamps_of(video: Input.Video) -> list[Fraction]:
     """Return the time stamps of a file's frames in seconds; an empty list for a VIDEO that is not a file.
 
-    Raises `BadInput` for HDR colours: ComfyUI does not convert them, neither from a file nor, since 0.34, from
-    Create Video.
+    Raises `BadInput` for a damaged file, and for HDR colours: ComfyUI does not convert them, neither from a file
+    nor, since 0.34, from Create Video.
     """
     if isinstance(video, InputImpl.VideoFromFile):
-        return time_stamps(video.get_stream_source(), *video.get_active_trim_window())
+        with _reading(video):
+            return time_stamps(video.get_stream_source(), *video.get_active_trim_window())
     if hasattr(video, "get_color_space") and (space := video.get_color_space()).startswith("HDR"):
         raise BadInput(f"the video is in {space}, which is not read; convert it to sRGB" + see("Colours are wrong"))
     return []
+
+
+@contextmanager
+def _reading(video: Input.Video) -> Iterator[None]:
+    """Turn any error of a damaged file into `BadInput`; those of another pack's VIDEO are its own."""
+    if not isinstance(video, InputImpl.VideoFromFile):
+        yield
+        return
+    source = video.get_stream_source()
+    path = Path(source) if isinstance(source, str) else Path("the video")
+    with reading(path, cure="give a clip that plays, such as an mp4"):
+        yield

@@ -8,23 +8,25 @@ ones. What the loaders of other packs do is theirs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
 import comfy.lora
 import comfy.lora_convert
-import comfy.utils
 import folder_paths
+import torch
 from comfy.model_patcher import ModelPatcher
 
 import nodes as host_nodes
 
 from ...sdvg_core.causal_wan.config import flat_name, wan_shapes
-from ...sdvg_core.errors import BadInput
-from ...sdvg_core.weights.lora import why_inert
+from ...sdvg_core.engine.types import NotFinite
+from ...sdvg_core.errors import BadInput, count
+from ...sdvg_core.weights.lora import NO_SUCH_LAYER, Reach, note_on_left_out, reach_of, why_inert
 from ...sdvg_core.weights.lora_file import LoraLayers, rank_of, read_parts, read_stated
-from ...sdvg_core.weights.weight_file import WeightFile, open_weights
+from ...sdvg_core.weights.weight_file import WeightFile, first_not_finite, open_weights
 from .model import config_of, form_of
 
 LOADERS = ("LoraLoader", "LoraLoaderModelOnly", "LoraLoaderBypass", "LoraLoaderBypassModelOnly")
@@ -51,7 +53,7 @@ def notes_on_loras(
     active: dict[str, list[Loader]] = {role: [] for role in patchers}
     for role, patcher in patchers.items():
         for loader in _loaders_of(prompt, node_id, role):
-            inert, unread = _examine(loader, patcher)
+            inert, unread = _examine(role, loader, patcher)
             if inert:
                 notes[role].append(f"The LoRA {loader.name} changes nothing in the {role}: {inert}.")
             else:
@@ -82,6 +84,37 @@ def _loaders_of(prompt: Any, node_id: str | None, role: str) -> list[Loader]:
     return [loader for loader in loaders if loader.strength != 0]
 
 
+@contextmanager
+def naming_loras(prompt: Any, node_id: str | None) -> Iterator[None]:
+    """Have a refusal for NaN name the LoRAs on the model that made it, and a tensor of theirs that has NaN.
+
+    Their tensors are read only then.
+    """
+    try:
+        yield
+    except NotFinite as problem:
+        loaders = _loaders_of(prompt, node_id, problem.model)
+        if not loaders:
+            raise
+        for loader in loaders:
+            if bad := _first_bad_tensor(loader):
+                raise BadInput(
+                    f"{problem.fault}, as has {bad} in {loader.name}; fetch that LoRA again"
+                ) from problem
+        names = ", ".join(loader.name for loader in loaders)
+        remedy = f"check that model's file and its LoRAs ({names}), or try bfloat16 or float32"
+        raise BadInput(f"{problem.fault}; {remedy}") from problem
+
+
+def _first_bad_tensor(loader: Loader) -> str | None:
+    """Return the first tensor of a LoRA's file with NaN or infinity, if the file can be read."""
+    path = folder_paths.get_full_path("loras", loader.name)
+    try:
+        return first_not_finite(open_weights(path), fp8=True) if path else None
+    except BadInput:
+        return None
+
+
 def loaders_upstream(prompt: Mapping[str, Any], wire: Any) -> Iterator[Loader]:
     """Yield the core LoRA loaders whose MODEL reaches a wire, the nearest first."""
     waiting = [wire]
@@ -107,7 +140,7 @@ def _is_model(prompt: Mapping[str, Any], wire: Any) -> bool:
     return node_class is None or node_class.RETURN_TYPES[wire[1]] in ("MODEL", "*")
 
 
-def _examine(loader: Loader, patcher: ModelPatcher) -> tuple[str, tuple[str, ...]]:
+def _examine(role: str, loader: Loader, patcher: ModelPatcher) -> tuple[str, tuple[str, ...]]:
     """Return why a LoRA changes nothing in a MODEL, or nothing, and notes on what ComfyUI does not read of it."""
     path = folder_paths.get_full_path("loras", loader.name)
     if path is None:
@@ -115,12 +148,18 @@ def _examine(loader: Loader, patcher: ModelPatcher) -> tuple[str, tuple[str, ...
     try:
         file = open_weights(path)
         layers, _ = read_parts(file)
-        if not _is_taken(layers, path, patcher):
+        reach = reach_of(file, layers, wan_shapes(config_of(patcher.model.diffusion_model)), flat_name)
+        patched = _patched_by(file, reach, patcher)
+        if not patched and not reach.incomplete:
             return "ComfyUI knows none of its names", ()
-        shapes = wan_shapes(config_of(patcher.model.diffusion_model))
-        if inert := why_inert(file, layers, shapes, flat_name):
+        unknown = [
+            source for name, parts in reach.changes.items() if name not in patched for source in parts.values()
+        ]
+        reach = replace(reach, changes={name: reach.changes[name] for name in reach.changes if name in patched})
+        if inert := why_inert(file, reach):
             return inert, ()
-        notes = tuple(_note_on_scale(loader, file, layers))
+        notes = tuple(_notes_on_reach(role, loader, reach, unknown))
+        notes += tuple(_note_on_scale(loader, file, layers))
         if any("magnitude" in parts for parts in layers.values()):
             notes += (
                 f"The LoRA {loader.name} is a DoRA with magnitudes that {NOT_READ}: it is merged without them.",
@@ -130,13 +169,29 @@ def _examine(loader: Loader, patcher: ModelPatcher) -> tuple[str, tuple[str, ...
         return "", (f"The LoRA {loader.name} states what {NOT_READ}, or cannot be read: {problem}.",)
 
 
-def _is_taken(layers: LoraLayers, path: str, patcher: ModelPatcher) -> bool:
-    """True if ComfyUI knows a name of a LoRA's; it is asked itself where the names as they are are unknown."""
+def _patched_by(file: WeightFile, reach: Reach, patcher: ModelPatcher) -> frozenset[str]:
+    """Return the names of a MODEL's weights that ComfyUI patches by a LoRA, as it says itself.
+
+    It is asked with names and shapes alone, and without what is incomplete, at some of which its loader fails.
+    """
+    incomplete = {source for parts in reach.incomplete.values() for source in parts.values()}
+    zero = torch.zeros(())
+    tensors = {name: zero.expand(info.shape) for name, info in file.info.items() if name not in incomplete}
     known = comfy.lora.model_lora_keys_unet(patcher.model, {})
-    if any(layer.removesuffix(".bias") in known for layer in layers):
-        return True
-    tensors = comfy.lora_convert.convert_lora(comfy.utils.load_torch_file(path, safe_load=True))
-    return bool(comfy.lora.load_lora(tensors, known, log_missing=False))
+    patches = comfy.lora.load_lora(comfy.lora_convert.convert_lora(tensors), known, log_missing=False)
+    return frozenset(name.removeprefix("diffusion_model.") for name in patches)
+
+
+def _notes_on_reach(role: str, loader: Loader, reach: Reach, unknown: Sequence[str]) -> Iterator[str]:
+    """Yield notes on parts of a LoRA without effect. `unknown`: tensors whose names ComfyUI does not know."""
+    if left_out := (*reach.absent, *reach.misfits):
+        yield note_on_left_out(role, loader.name, left_out, NO_SUCH_LAYER)
+    if unknown:
+        yield note_on_left_out(role, loader.name, unknown, "ComfyUI does not know their names")
+    if reach.incomplete:
+        layers = f"{count(len(reach.incomplete), 'layer')} of the LoRA {loader.name}"
+        fault = f"a half is missing, the first beside {reach.lone_part:.80}"
+        yield f"The {role} takes nothing from {layers}: {fault}; fetch the file again."
 
 
 def _note_on_scale(loader: Loader, file: WeightFile, layers: LoraLayers) -> Iterator[str]:

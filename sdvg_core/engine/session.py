@@ -55,7 +55,7 @@ class Session:
                 return known
         with self.watch.part(TIMED_AS[role]):
             made = model.generate(call)
-        self.checks.add(made.latents, call.span, f"{model.name} latents")
+        self.checks.add(made.latents, call.span, f"{model.name} latents", role)
         self._keep_block(key, role, call, made)
         return made
 

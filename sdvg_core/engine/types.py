@@ -154,23 +154,31 @@ def check_clip(latents: Tensor, size: tuple[int, int, int], what: str, remedy: s
         raise BadInput(f"{what} holds NaN or infinity; make it again")
 
 
+class NotFinite(BadInput):
+    """NaN or infinity in a block. `fault`: the sentence without its remedy. `model`: which made it, if one did."""
+
+    def __init__(self, fault: str, model: str) -> None:
+        super().__init__(f"{fault}; check that model's file, or try bfloat16 or float32")
+        self.fault = fault
+        self.model = model
+
+
 class FiniteChecks:
     """Looks for NaN and infinity in a block's tensors. Reads all results at once, as reading waits for a GPU."""
 
     def __init__(self) -> None:
-        self._pending: list[tuple[str, Tensor]] = []
+        self._pending: list[tuple[BadInput, Tensor]] = []
 
-    def add(self, values: Tensor, span: Span, what: str) -> None:
-        """Start the check of a tensor of the block at `span`. `what`: its name in errors."""
-        problem = f"block {span.index + 1} has NaN or infinity in its {what}"
-        remedy = "check that model's file, or try bfloat16 or float32"
-        self._pending.append((f"{problem}; {remedy}", values.isfinite().all()))
+    def add(self, values: Tensor, span: Span, what: str, model: str = "") -> None:
+        """Start the check of a tensor of the block at `span`. `what`: its name in errors. `model`: its maker."""
+        fault = f"block {span.index + 1} has NaN or infinity in its {what}"
+        self._pending.append((NotFinite(fault, model), values.isfinite().all()))
 
     def add_range(self, frames: Tensor, span: Span, codec: str) -> None:
         """Start the check that frames are in [0, 1] but for rounding. `codec`: its name in errors."""
         problem = f"{codec} returned frames outside 0 to 1 for block {span.index + 1}"
         inside = (frames >= -HALF_A_LEVEL) & (frames <= 1 + HALF_A_LEVEL)
-        self._pending.append((f"{problem}; return them from 0 to 1, clamped", inside.all()))
+        self._pending.append((BadInput(f"{problem}; return them from 0 to 1, clamped"), inside.all()))
 
     def read(self, number: Tensor | None = None) -> float | None:
         """Raise `BadInput` for the first check that failed. Return `number`, read in the same transfer."""
@@ -179,7 +187,7 @@ class FiniteChecks:
         read = torch.stack([each.to(device, torch.float32) for each in numbers]).tolist() if numbers else []
         for (problem, _), passed in zip(self._pending, read, strict=False):
             if not passed:
-                raise BadInput(problem)
+                raise problem
         self._pending = []
         return None if number is None else read[-1]
 

@@ -86,8 +86,13 @@ def count_frames(path: Path) -> int:
 
 
 def time_stamps(source: Any, start: float, seconds: float) -> list[Fraction]:
-    """Return the time stamps of the packets in a part of a video, in seconds. `seconds`: length, 0 for the rest."""
+    """Return the time stamps of the packets in a part of a video, in seconds. `seconds`: length, 0 for the rest.
+
+    Raises `BadInput` without a video stream and like `check_colours`, and errors of FFmpeg.
+    """
     with av.open(source) as file:
+        if not file.streams.video:
+            raise BadInput("the file holds no video; give an mp4, webm or mov")
         stream = file.streams.video[0]
         check_colours(stream, "the video")
         moments = sorted(packet.pts for packet in file.demux(stream) if packet.pts is not None)

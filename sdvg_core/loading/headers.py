@@ -28,13 +28,13 @@ from ..devices.compiling import check_compile
 from ..devices.device import DTYPES, arithmetic_on, check_device, side_device
 from ..engine.plan import Roles
 from ..engine.reuse import PartKeys
-from ..errors import BadInput, count
+from ..errors import BadInput
 from ..scorers.image_reward import find_vocabulary
 from ..settings.context import Recompute
 from ..settings.execution import AUTO
 from ..settings.fields import settings_for
 from ..settings.load import LoadOptions, ModelOptions
-from ..weights.lora import Lora, OtherModel
+from ..weights.lora import NO_SUCH_LAYER, Lora, OtherModel, note_on_left_out
 from ..weights.lora_beside import beside, change_in_steps
 from ..weights.model_files import ModelFiles
 from ..weights.pickles import choice_note
@@ -272,9 +272,7 @@ def _with_loras(models: Mapping[str, WanFile], options: LoadOptions) -> dict[str
 
 def _notes_on_lora(role: str, model: WanFile, lora: Lora) -> Iterator[str]:
     if lora.unused:
-        unused = f"{count(len(lora.unused), 'tensor')} of the LoRA {lora}, the first {lora.unused[0]:.80}"
-        without = "it has no such layer, or in another shape"
-        yield f"The {role} takes nothing from {unused}: {without}. The rest is used."
+        yield note_on_left_out(role, str(lora), lora.unused, NO_SUCH_LAYER)
     if lora.inert:
         yield f"The LoRA {lora} changes nothing in the {role}: its numbers or its strength are zero."
     layers = model.checkpoint.quantisation.layers

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..devices.device import dtype_name
-from ..errors import BadInput
+from ..errors import BadInput, count
 from ..settings.load import split_strength
 from .lora_file import FLAGS, UNREAD_ENDING, LoraLayers, Stated, add_part, rank_of, read_parts, read_stated
 from .names import Rename
@@ -30,12 +30,17 @@ LONGEST_ENDING = 3
 """Parts between dots of an ending that is not known: `lora_A.default.weight_scale`."""
 WHOLE_PATCHES = {"diff": "diff", "half": "half_bias"}
 """Kind of a change -> its one part, the change itself; the bias of a half is scaled as the halves are."""
+NO_SUCH_LAYER = "it has no such layer, or in another shape"
 BASE = ".base_layer."
 """What PEFT puts before `weight` and `bias` of a layer that it changes."""
 
 
 class OtherModel(BadInput):
     """A LoRA for a model of another shape."""
+
+
+class IncompleteChange(BadInput):
+    """A change that lacks a part, such as one of its halves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,32 +177,74 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], flat_name: Renam
     return Lora(file, strength, changes, tuple(unused))
 
 
-def why_inert(
-    file: WeightFile, layers: LoraLayers, shapes: Mapping[str, tuple[int, ...]], flat_name: Rename
-) -> str:
-    """Return why a LoRA changes no weight of these `shapes`, or nothing if it may change one.
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What of a LoRA may change a model, by its header.
 
-    `layers`: its parts. Values are read until a change that is not zero; kinds not read here may change one.
+    `changes`: parts by the model's weights. `incomplete`: such parts where another is missing. `misfits`, `absent`:
+    tensors for weights that the model has in another shape, or has not.
+    """
+
+    changes: Mapping[str, Mapping[str, str]]
+    incomplete: Mapping[str, Mapping[str, str]]
+    misfits: tuple[str, ...]
+    absent: tuple[str, ...]
+
+    @property
+    def lone_part(self) -> str:
+        """The first tensor of `incomplete`."""
+        return next(iter(next(iter(self.incomplete.values())).values()))
+
+
+def reach_of(
+    file: WeightFile, layers: LoraLayers, shapes: Mapping[str, tuple[int, ...]], flat_name: Rename
+) -> Reach:
+    """Return what of a LoRA may change a model with weights of these `shapes`; kinds not read here may change one.
+
+    `layers`: its parts. Raises `BadInput` for a weight that is changed twice.
     """
     weights = {flat_name(name.removesuffix(".weight")): name for name in shapes}
-    changes = _by_weight(file, layers, weights, flat_name)
-    fitting = [parts for name, parts in changes.items() if _may_fit(file, parts, shapes[name])]
-    if changes and not fitting:
+    parts = _by_weight(file, layers, weights, flat_name)
+    changes: dict[str, Mapping[str, str]] = {}
+    incomplete: dict[str, Mapping[str, str]] = {}
+    misfits: list[str] = []
+    for name, named in parts.items():
+        try:
+            _kind_of(file, name, shapes[name], named, parts)
+        except OtherModel:
+            misfits += named.values()
+            continue
+        except IncompleteChange:
+            incomplete[name] = named
+            continue
+        except BadInput:
+            pass
+        changes[name] = named
+    known = {source for named in parts.values() for source in named.values()}
+    absent = (source for named in layers.values() for source in named.values() if source not in known)
+    return Reach(changes, incomplete, tuple(misfits), tuple(absent))
+
+
+def why_inert(file: WeightFile, reach: Reach) -> str:
+    """Return why a LoRA changes no weight of a model, or nothing if it may change one.
+
+    Values are read until a change that is not zero.
+    """
+    if reach.changes:
+        nonzero = any(_is_nonzero(file, parts) for parts in reach.changes.values())
+        return "" if nonzero else "all its changes are zeros"
+    if reach.misfits:
         return "it is for a model of another size"
-    if fitting and not any(_is_nonzero(file, parts) for parts in fitting):
-        return "all its changes are zeros"
+    if reach.incomplete:
+        lone = f"{reach.lone_part:.80} is there without its other part"
+        return f"its layers lack a half, as {lone}; fetch the file again"
     return ""
 
 
-def _may_fit(file: WeightFile, parts: Mapping[str, str], shape: tuple[int, ...]) -> bool:
-    """False if a change is known to be of another shape than its weight, `shape`."""
-    kinds = {part.partition("_")[0] for part in parts if part not in SHARED}
-    if len(kinds) != 1 or UNREAD_ENDING in kinds:
-        return True
-    try:
-        return _fits(kinds.pop(), {part: file.info[source].shape for part, source in parts.items()}, shape)
-    except KeyError:
-        return True
+def note_on_left_out(role: str, lora: str, tensors: Sequence[str], why: str) -> str:
+    """Return a note that a model leaves out some `tensors` of a LoRA."""
+    left_out = f"{count(len(tensors), 'tensor')} of the LoRA {lora}, the first {tensors[0]:.80}"
+    return f"The {role} takes nothing from {left_out}: {why}. The rest is used."
 
 
 def _is_nonzero(file: WeightFile, parts: Mapping[str, str]) -> bool:
@@ -258,9 +305,26 @@ def _open_change(
 ) -> Change:
     """Return the change of a weight. `all_parts`: those of all weights.
 
-    Raises `OtherModel` for another shape, and `BadInput` for incomplete parts.
+    Raises `BadInput` like `_kind_of`, and for two scales.
     """
-    file = stated.file
+    kind = _kind_of(stated.file, name, shape, parts, all_parts)
+    halves = all_parts[_halved(name)] if kind == "half" else parts
+    scale = stated.scale(name.removesuffix(".bias").removesuffix(".weight"), halves)
+    return Change(kind, {part: source for part, source in parts.items() if part != "alpha"}, scale)
+
+
+def _kind_of(
+    file: WeightFile,
+    name: str,
+    shape: tuple[int, ...],
+    parts: Mapping[str, str],
+    all_parts: Mapping[str, Mapping[str, str]],
+) -> str:
+    """Return the kind of the change of a weight. `all_parts`: those of all weights.
+
+    Raises `OtherModel` for another shape, `IncompleteChange` for a missing part, and `BadInput` for a kind that is
+    not read, or several.
+    """
     if UNREAD_ENDING in parts:
         raise _unread(parts[UNREAD_ENDING], file)
     kinds = {part.partition("_")[0]: source for part, source in parts.items() if part not in SHARED}
@@ -270,16 +334,21 @@ def _open_change(
     kind = next(iter(kinds), "lora")
     shapes = {part: file.info[source].shape for part, source in parts.items()}
     try:
-        fits = _fits(kind, shapes, shape)
-        halves = all_parts[f"{name.removesuffix('.bias')}.weight"] if kind == "half" else parts
-    except KeyError as error:
+        fits: bool | None = _fits(kind, shapes, shape)
+    except KeyError:
+        fits = None
+    if fits is None or (kind == "half" and _halved(name) not in all_parts):
         source = next(iter(parts.values()))
-        raise BadInput(f"{file.path.name} has {source} without its other part; fetch the file again") from error
+        raise IncompleteChange(f"{file.path.name} has {source} without its other part; fetch the file again")
     if not fits:
         source = next(iter(kinds.values()))
         raise OtherModel(f"{source} in {file.path.name} does not fit {name} of {shape}; give a LoRA for its size")
-    scale = stated.scale(name.removesuffix(".bias").removesuffix(".weight"), halves)
-    return Change(kind, {part: source for part, source in parts.items() if part != "alpha"}, scale)
+    return kind
+
+
+def _halved(name: str) -> str:
+    """Return the weight whose halves have a bias for the bias `name`."""
+    return f"{name.removesuffix('.bias')}.weight"
 
 
 def _fits(kind: str, shapes: Mapping[str, tuple[int, ...]], weight: tuple[int, ...]) -> bool:

@@ -119,6 +119,62 @@ def test_a_video_of_another_pack_that_holds_nonsense_is_refused_in_a_sentence(us
         StartNode.execute(use_as={"use_as": use}, video=video)
 
 
+def clip_without_pictures(path):
+    """Write a clip of sound alone."""
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("aac", rate=8000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.sample_rate = 8000
+        file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+
+
+def clip_with_lost_packets(path):
+    """Write a clip whose packets are overwritten with zeros."""
+    content = tone(path).read_bytes()
+    first = content.index(b"mdat") + 4
+    end = content.index(b"moov") - 4
+    path.write_bytes(content[:first] + bytes(end - first) + content[end:])
+
+
+DAMAGED = {
+    "noise": lambda path: path.write_bytes(bytes(range(256)) * 40),
+    "empty": lambda path: path.write_bytes(b""),
+    "text": lambda path: path.write_text("<html>not found</html>"),
+    "cut off": lambda path: path.write_bytes(tone(path).read_bytes()[:3000]),
+    "sound alone": clip_without_pictures,
+    "lost packets": clip_with_lost_packets,
+    "missing": lambda path: None,
+}
+
+
+@pytest.mark.parametrize("use", ["extend", "first frame"])
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_clip_is_refused_in_a_sentence(damage, use, tmp_path):
+    """Catches: an error of FFmpeg's, or of a list without a video, on the node."""
+    path = tmp_path / "clip.mp4"
+    DAMAGED[damage](path)
+    with pytest.raises(BadInput, match="; ") as refusal:
+        StartNode.execute(use_as={"use_as": use}, video=InputImpl.VideoFromFile(str(path)))
+    assert "index" not in str(refusal.value)
+
+
+def test_damaged_clip_in_memory_is_refused_in_a_sentence():
+    """Catches: a remedy that takes every VIDEO for a file with a name."""
+    with pytest.raises(BadInput, match="the video cannot be read"):
+        StartNode.execute(use_as={"use_as": "extend"}, video=InputImpl.VideoFromFile(io.BytesIO(bytes(4000))))
+
+
+def test_damaged_trimmed_clip_is_refused_in_a_sentence(tmp_path):
+    """Catches: an error where ComfyUI asks the file how long it is, before we do."""
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(bytes(4000))
+    with pytest.raises(BadInput, match=r"clip\.mp4 cannot be read"):
+        StartNode.execute(
+            use_as={"use_as": "extend"}, video=InputImpl.VideoFromFile(str(path), start_time=-1, duration=1)
+        )
+
+
 @pytest.mark.parametrize("use", ["extend", "restyle", "first frame"])
 @pytest.mark.parametrize("way", ["pictures", "file"])
 def test_the_sound_of_the_frames_is_the_last_output(way, use, tmp_path):

@@ -8,12 +8,14 @@ import pytest
 import torch
 from comfy_page import browse
 from host_loras import LAYER, notes_of, save, upstream
+from host_run import load_parts, make_job, video_of
 from host_tiny import CONFIG, load_model, lora_weights, onto_device, random_weights
 from running_server import ROOT, node
 from safetensors.torch import load_file, save_file
 from sdvg_pack.nodes.host import loras as notes_of_host
 from sdvg_pack.nodes.host.loras import loaders_upstream, notes_on_loras
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
+from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
 
 from nodes import LoraLoader
@@ -160,6 +162,84 @@ def test_lora_without_effect_is_named_and_lacks_nowhere(drafter, target, inert, 
     assert sum(map(len, notes.values())) == len(inert) + len(lacking)
 
 
+HALF_UP = ("lora_up.weight", (64, RANK))
+HALF_DOWN = ("lora_down.weight", (RANK, 64))
+WIDE_HALVES = (("lora_A.weight", (RANK, 64)), ("lora_B.weight", (96, RANK)))
+LACKING_PARTS = {
+    "down of kohya": [HALF_DOWN],
+    "down of PEFT": [("lora_A.weight", (RANK, 64))],
+    "up": [HALF_UP],
+    "alpha": [("alpha", ())],
+    "down and alpha": [HALF_DOWN, ("alpha", ())],
+    "magnitudes": [("dora_scale", (64, 1))],
+    "LoHa": [("hada_w1_a", (64, RANK)), ("hada_w1_b", (RANK, 64))],
+    "LoKr": [("lokr_w1", (2, 2))],
+}
+
+
+@pytest.mark.parametrize("lacking", LACKING_PARTS)
+def test_lora_without_whole_layers_changes_nothing(lacking, loras, patcher):
+    """Catches: a file that lacks a part of every layer, taken for one whose look only one model has."""
+    tensors = {
+        f"diffusion_model.{layer}.{part}": torch.ones(shape)
+        for layer in (LAYER, "blocks.1.self_attn.k")
+        for part, shape in LACKING_PARTS[lacking]
+    }
+    save_file(tensors, loras / "half.safetensors")
+    notes = notes_on_loras(pair_of([], [only("half.safetensors")]), "7:2", {"target": patcher, "drafter": patcher})
+    (note,) = notes["target"]
+    assert "changes nothing in the target" in note
+    assert "lack" in note
+    assert notes["drafter"] == ()
+
+
+def test_incomplete_layers_of_a_lora_are_counted(loras, patcher):
+    """Catches: layers that lack a half, dropped without a word beside whole ones."""
+    tensors = lora_weights((LAYER,))
+    for layer in ("blocks.1.self_attn.k", "blocks.2.self_attn.k"):
+        tensors[f"diffusion_model.{layer}.lora_A.weight"] = torch.ones(RANK, 64)
+    save_file(tensors, loras / "some.safetensors")
+    (note,) = notes_of(patcher, only("some.safetensors"))
+    assert "2 layers of the LoRA some.safetensors" in note
+    assert "half" in note
+
+
+ABSENT_LAYERS = {
+    "blocks beyond the last": {
+        f"diffusion_model.blocks.{number}.self_attn.q.{part}": torch.ones(shape)
+        for number in (30, 39)
+        for part, shape in (HALF_UP, HALF_DOWN)
+    },
+    "another shape": {
+        "diffusion_model.blocks.1.self_attn.q.lora_down.weight": torch.ones(RANK, 128),
+        "diffusion_model.blocks.1.self_attn.q.lora_up.weight": torch.ones(128, RANK),
+        "diffusion_model.patch_embedding.diff": torch.ones(64, 36, 1, 2, 2),
+        "diffusion_model.blocks.1.cross_attn.k_img.diff_b": torch.ones(64),
+    },
+    "names that ComfyUI does not know": {
+        f"transformer.blocks.{number}.self_attn.q.{part}": torch.ones(shape)
+        for number in (1, 2)
+        for part, shape in (HALF_UP, HALF_DOWN)
+    },
+    "an adapter's name": {
+        f"diffusion_model.blocks.{number}.self_attn.q.{part}": torch.ones(shape)
+        for number in (1, 2)
+        for part, shape in (("lora_A.style.weight", (RANK, 64)), ("lora_B.style.weight", (64, RANK)))
+    },
+}
+
+
+@pytest.mark.parametrize("absent", ABSENT_LAYERS)
+def test_tensors_that_a_model_leaves_out_are_counted(absent, loras, patcher):
+    """Catches: a LoRA for a longer model, or in names of two kinds, of which a part has no effect, unsaid."""
+    more = ABSENT_LAYERS[absent]
+    tensors = {f"diffusion_model.{LAYER}.diff": torch.ones(64, 64)}
+    save_file({**tensors, **more}, loras / "some.safetensors")
+    (note,) = notes_of(patcher, only("some.safetensors"))
+    assert "4 tensors of the LoRA some.safetensors" in note
+    assert any(source in note for source in more)
+
+
 @pytest.mark.parametrize(
     "change, word",
     [
@@ -216,7 +296,8 @@ def test_lora_that_fits_one_layer_changes_something(loras, patcher):
     first = f"diffusion_model.{LAYER}.lora_B.weight"
     save_file({**fitting, first: torch.ones(128, 4)}, loras / "size.safetensors")
     save_file({**fitting, first: torch.zeros(64, 4)}, loras / "zero.safetensors")
-    assert notes_of(patcher, only("size.safetensors"), only("zero.safetensors")) == ()
+    (note,) = notes_of(patcher, only("size.safetensors"), only("zero.safetensors"))
+    assert "2 tensors of the LoRA size.safetensors" in note
 
 
 def test_a_loader_on_the_text_encoder_alone_is_not_upstream():
@@ -265,6 +346,67 @@ def test_a_spelling_that_comfyui_converts_changes_something(kohya, loras, patche
 )
 def test_a_prompt_that_is_none_has_no_notes(prompt, patcher):
     assert notes_on_loras(prompt, "7:2", {"drafter": patcher}) == {"drafter": ()}
+
+
+# --- NaN
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    return load_parts(tmp_path_factory.mktemp("parts"))
+
+
+def refusal_with(parts, role, *loaders):
+    """Return what stops a run whose MODEL of a role goes through LoRA loaders."""
+    model = getattr(parts, role)
+    for _, inputs in loaders:
+        model, _ = LoraLoader().load_lora(model, None, inputs["lora_name"], inputs["strength_model"], 0)
+    wired = replace(parts, **{role: model})
+    prompt = upstream(*loaders, role=role)
+    script = "ra" if role == "drafter" else "r"
+    with pytest.raises(BadInput) as refusal:
+        video_of(make_job(wired, script=script, api_prompt=prompt, node_id="7:2"))
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e5m2])
+def test_nan_of_a_lora_names_file_and_tensor(role, bad, dtype, loras, parts):
+    """Catches: the blame on the model's file, where a LoRA on it has NaN."""
+    save(loras, "sound.safetensors")
+    tensors = lora_weights(("blocks.1.ffn.0",))
+    source = "diffusion_model.blocks.1.ffn.0.lora_A.weight"
+    tensors[source][0, 0] = bad
+    save_file({name: tensor.to(dtype) for name, tensor in tensors.items()}, loras / "bad.safetensors")
+    message = refusal_with(parts, role, only("sound.safetensors"), only("bad.safetensors"))
+    assert f"{source} in bad.safetensors" in message
+    assert f"{role} latents" in message
+    assert "that model's file" not in message
+
+
+def test_nan_beside_finite_loras_names_model_and_loras(loras, parts):
+    """Catches: the blame on the model alone, where a LoRA's numbers grow too large."""
+    save_file(
+        {f"diffusion_model.blocks.1.ffn.0.{part}": torch.full(shape, 1e30) for part, shape in WIDE_HALVES},
+        loras / "large.safetensors",
+    )
+    message = refusal_with(parts, "target", only("large.safetensors"))
+    assert "that model's file" in message
+    assert "large.safetensors" in message
+
+
+def test_nan_of_a_model_without_loras_blames_it_alone(loras, parts):
+    """Catches: LoRAs on the other model, or of strength 0, blamed."""
+    save(loras, "sound.safetensors")
+    weight = parts.target.model.diffusion_model.blocks[1].ffn[0].weight
+    broken = replace(parts, target=parts.target.clone())
+    key = "diffusion_model.blocks.1.ffn.0.weight"
+    broken.target.add_patches({key: (torch.full_like(weight, torch.nan),)}, 1.0)
+    prompt = pair_of([only("sound.safetensors")], [only("sound.safetensors", 0)])
+    with pytest.raises(BadInput, match="that model's file") as refusal:
+        video_of(make_job(broken, script="r", api_prompt=prompt, node_id="7:2"))
+    assert "LoRA" not in str(refusal.value)
 
 
 # --- on a server

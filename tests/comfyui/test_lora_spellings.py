@@ -226,8 +226,10 @@ Two that disagree by over 1 %, or another rank than the tensors have, are refuse
 - A file with several named adapters is refused, with their names.
 
 In ComfyUI the report says by which factor a file is meant that ComfyUI's own LoRA loaders merge otherwise, and
-which strength gives it; or that a file changes nothing, as it is for another size, all zeros, or of names that
-ComfyUI does not know. Loaders of other packs get no note, nor does a file whose name comes over a wire.
+which strength gives it; or that a file changes nothing, as it is for another size, all zeros, of names that
+ComfyUI does not know, or without the other halves. Of a file that fits in part, it counts the tensors that are left
+out and the layers that lack a half. If a block comes out as NaN, the refusal names the LoRAs on that model, and the
+tensor with NaN. Loaders of other packs get no note, nor does a file whose name comes over a wire.
 
 Sources, read on 2026-11-28: diffusers 0.42 `loaders/lora_base.py`, `loaders/peft.py`, `utils/peft_utils.py`; PEFT
 0.21 `tuners/lora/layer.py`, `variants.py`, `utils/other.py`; SimpleTuner `helpers/training/save_hooks.py`;

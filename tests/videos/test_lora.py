@@ -19,7 +19,7 @@ from sdvg_core.settings.load import LoadOptions, ModelOptions, split_strength
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import read_prompt
 from sdvg_core.videos.fingerprint import digest_of, request_fingerprint
-from sdvg_core.weights.lora import OtherModel
+from sdvg_core.weights.lora import IncompleteChange, OtherModel
 from tests.support.cli_runs import generate, latents, options, refused, report, without
 from tests.support.reuse_folders import PROMPT as ASKED
 from tests.support.tiny import generator_of
@@ -99,7 +99,7 @@ def test_what_is_no_lora_for_the_model_is_refused_or_left_to_the_other(checkpoin
         ({**tensors, f"{q}.diff": torch.ones(2)}, BadInput, r"changes blocks.0.self_attn.q.weight twice"),
         ({**tensors, "transformer.blocks.0.attn1.to_q.lora_A.weight": down}, BadInput, r"twice \(.*\.q\..*to_q"),
         ({**tensors, f"{q}.oft_blocks": torch.ones(2)}, BadInput, r"q.oft_blocks in a.safetensors is of a kind"),
-        (half, BadInput, r"has \S+ without its other part"),
+        (half, IncompleteChange, r"has \S+ without its other part"),
         ({**tensors, f"{q}.alpha": torch.ones(2)}, BadInput, r"q.alpha in a.safetensors is no finite number"),
     )
     for wrong, error, message in refusals:
