@@ -98,7 +98,10 @@ export class Board {
     const card = new ShotCard({
       choose: () => this.acts.choose(this.cards[i].first),
       menu: () => this.openMenu(i),
-      take: () => this.edit(this.retaken(i), i),
+      take: () => {
+        const retaken = this.retaken(i);
+        if (retaken) this.edit(retaken, i);
+      },
       lock: () => this.lock(i),
       cut: () => this.edit(cutShot(this.board, i, !this.board.shots[i].cut), i),
       prompt: () => this.say(i),
@@ -161,7 +164,7 @@ export class Board {
     const retaken = this.retaken(i);
     const isLast = i + 1 === this.cards.length;
     const take = text("another", { take: this.nextTake(i) });
-    this.offer(card.take, take, this.allow(retaken), isLast ? text("retakeLast") : text("retake"));
+    this.offer(card.take, take, retaken, isLast ? text("retakeLast") : text("retake"));
     this.drawLock(i);
     const cutting = shot.cut ? text("goOn", { shot: i }) : text("cut", { shot: i + 1 });
     const cut = i > 0 ? this.allow(cutShot(this.board, i, !shot.cut)) : undefined;
@@ -255,11 +258,14 @@ export class Board {
     return nextTake(this.takesOf(i).known);
   }
 
-  /** @param {number} i */
+  /**
+   * A shot with another take; undefined where all of it is locked.
+   * @param {number} i
+   */
   retaken(i) {
     const first = this.firstFree(i);
     const isFree = first < this.board.shots[i].marks.length;
-    return isFree ? retakeShot(this.board, i, first, this.nextTake(i)) : this.board;
+    return isFree ? this.allow(retakeShot(this.board, i, first, this.nextTake(i))) : undefined;
   }
 
   /** @param {number} i */

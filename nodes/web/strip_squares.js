@@ -157,7 +157,7 @@ export class Squares {
   }
 
   /**
-   * Have `count` squares.
+   * Have `count` squares. Those that were there stay, with their pictures.
    * @param {number} count
    */
   size(count) {
@@ -165,9 +165,10 @@ export class Squares {
     const { focused } = this;
     this.element.setAttribute("aria-label", text("route"));
     this.element.classList.toggle("many", count > MANY);
-    this.element.replaceChildren(...Array.from({ length: count }, (_, i) => newSquare(i + 1)));
-    this.rove(focused ?? 1);
-    if (focused && count) this.square(Math.min(focused, count))?.focus({ preventScroll: true });
+    while (this.count > count) this.element.lastChild?.remove();
+    while (this.count < count) this.element.append(newSquare(this.count + 1));
+    this.rove(Math.max(1, this.at));
+    if (focused && focused > count) this.square(count)?.focus({ preventScroll: true });
   }
 
   /** @param {Square} square */

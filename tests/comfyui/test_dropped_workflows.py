@@ -45,6 +45,14 @@ def test_nodes_stay_in_their_groups_also_after_a_run(dropped):
     assert dropped["ran"]["astray"] == []
 
 
+def test_no_node_lies_on_another(dropped):
+    """Catches: a loader's foot under the head of the next one, in either renderer."""
+    assert [page["overlaps"] for page in dropped["dropped"][:-1]] == [[]] * (len(dropped["dropped"]) - 1)
+    assert dropped["ran"]["overlaps"] == []
+    assert [page["overlaps"] for page in dropped["tall"][:-1]] == [[]] * (len(dropped["tall"]) - 1)
+    assert [page["astray"] for page in dropped["tall"][:-1]] == [[]] * (len(dropped["tall"]) - 1)
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
 def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(path, dropped, server):
     """Catches a change to a workflow's settings that its other form did not get."""
@@ -162,7 +170,7 @@ def test_the_page_sends_what_it_sends_of_the_workflow(name, dropped):
     """Inside the subgraph ids have a prefix. Catches a lost wire, and a widget whose value is another's."""
     expected = json.loads((ROOT / "workflows" / "api" / API[name]).read_text(encoding="utf-8"))
     wanted = {key: node for key, node in expected.items() if node["class_type"] not in subgraphs.OUTSIDE}
-    placed = dropped["placed"][name]
+    placed = dropped["blueprints"][name]
     assert plain(placed["prompt"]) == plain(wanted)
     assert placed["outputs"] == [output for _, output in subgraphs.OUTPUTS]
 

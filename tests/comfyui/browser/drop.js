@@ -6,7 +6,7 @@
 const fs = require("node:fs");
 const path = require("node:path");
 const { installContrast } = require("./contrast.js");
-const { astray, readable } = require("./layout.js");
+const { placed, readable } = require("./layout.js");
 const { drop, main, quiet, run } = require("./page.js");
 
 main(async (page, options) => {
@@ -14,24 +14,41 @@ main(async (page, options) => {
   let ran = null;
   await installContrast(page);
   for (const [number, name] of options.files.entries()) {
-    await page.evaluate(() => window.app.graph.clear()); // else the node that is waited for is the last one's
-    await page.evaluate(drop, { name: path.basename(name), text: fs.readFileSync(name, "utf8") });
-    await page.waitForFunction(() => window.app.graph.nodes.some((node) => node.type === "SaveVideo"));
-    await quiet(page);
-    dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), astray: await page.evaluate(astray), prompt: await page.evaluate(sent) });
+    await open(page, name);
+    dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), ...(await page.evaluate(placed)), prompt: await page.evaluate(sent) });
     if (number === options.runs) ran = await shownRun(page);
   }
-  const placed = {};
+  const blueprints = {};
   for (const file of options.blueprints) {
     const name = path.basename(file, ".json");
     await page.evaluate(() => window.app.graph.clear());
     await page.evaluate(drop, { name: path.basename(file), text: fs.readFileSync(file, "utf8") });
     await page.waitForFunction((title) => window.app.graph.nodes[0]?.title === title, name);
     await quiet(page);
-    placed[name] = { outputs: await page.evaluate(outputs), prompt: await page.evaluate(sent) };
+    blueprints[name] = { outputs: await page.evaluate(outputs), prompt: await page.evaluate(sent) };
   }
-  return { dropped, ran, placed };
+  return { dropped, ran, blueprints, tall: await openTall(page, options.files) };
 });
+
+/** Drop the file of a workflow. */
+async function open(page, name) {
+  await page.evaluate(() => window.app.graph.clear()); // else the node that is waited for is the last one's
+  await page.evaluate(drop, { name: path.basename(name), text: fs.readFileSync(name, "utf8") });
+  await page.waitForFunction(() => window.app.graph.nodes.some((node) => node.type === "SaveVideo"));
+  await quiet(page);
+}
+
+/** Where the nodes lie in Nodes 2.0, which draws them taller; what is far away it measures as it comes into sight. */
+async function openTall(page, files) {
+  await page.setViewportSize({ width: 2600, height: 1600 });
+  await page.evaluate(() => window.app.extensionManager.setting.set("Comfy.VueNodes.Enabled", true));
+  const seen = [];
+  for (const name of files) {
+    await open(page, name);
+    seen.push(await page.evaluate(placed));
+  }
+  return seen;
+}
 
 function outputs() {
   return window.app.graph.nodes[0].outputs.map((output) => output.name);
@@ -42,7 +59,7 @@ async function shownRun(page) {
   await page.waitForSelector("video");
   await page.waitForFunction(() => document.querySelector("video").duration > 0);
   await quiet(page, 1000); // the nodes grow
-  return { ...(await page.evaluate(shown)), astray: await page.evaluate(astray) };
+  return { ...(await page.evaluate(shown)), ...(await page.evaluate(placed)) };
 }
 
 async function sent() {

@@ -19,17 +19,24 @@ function readable() {
   return { scale: window.app.canvas.ds.scale, notes: texts.filter(own).map(measure), hidden };
 }
 
-/** The nodes that lie in no group, as they are drawn now. */
-function astray() {
+/** The nodes that lie in no group, and the pairs of which one lies on the other, as they are drawn now. */
+function placed() {
   const { graph, canvas } = window.app;
-  const inside = (node) => {
+  const head = window.LiteGraph.NODE_TITLE_HEIGHT;
+  const boxOf = (node) => {
     const element = document.querySelector(`[data-node-id="${node.id}"]`);
-    const height = element ? element.getBoundingClientRect().height / canvas.ds.scale - window.LiteGraph.NODE_TITLE_HEIGHT : node.size[1];
-    return graph.groups.some(({ pos, size }) =>
-      pos[0] <= node.pos[0] && pos[1] <= node.pos[1] - window.LiteGraph.NODE_TITLE_HEIGHT &&
-      node.pos[0] + node.size[0] <= pos[0] + size[0] && node.pos[1] + height <= pos[1] + size[1]);
+    const height = element ? element.getBoundingClientRect().height / canvas.ds.scale - head : node.size[1];
+    const [left, top] = node.pos;
+    return { left, top: top - head, right: left + node.size[0], bottom: top + height };
   };
-  return graph.nodes.filter((node) => !inside(node)).map((node) => [node.type, [...node.pos], [...node.size]]);
+  const inside = ({ left, top, right, bottom }) => graph.groups.some(({ pos, size }) =>
+    pos[0] <= left && pos[1] <= top && right <= pos[0] + size[0] && bottom <= pos[1] + size[1]);
+  const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const boxes = graph.nodes.map((node) => ({ type: node.type, ...boxOf(node) }));
+  return {
+    astray: boxes.filter((box) => !inside(box)),
+    overlaps: boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => meet(a, b)).map((b) => [a, b])),
+  };
 }
 
-module.exports = { astray, readable };
+module.exports = { placed, readable };
