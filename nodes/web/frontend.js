@@ -63,6 +63,15 @@ export function drawsNodes() {
   return Boolean(window.LiteGraph.vueNodesMode);
 }
 
+/**
+ * Hear that the other renderer draws the nodes from now on.
+ * @param {() => void} act
+ */
+export function onRenderer(act) {
+  const { settings } = app.ui;
+  settings.addEventListener("Comfy.VueNodes.Enabled.change", () => setTimeout(act));
+}
+
 /** @param {WheelEvent} event */
 export function zoomCanvas(event) {
   app.canvas.processMouseWheel?.(event);

@@ -7,7 +7,7 @@ import { roomFor } from "./strip_model.js";
 const opened = new Map(); // workflow and node -> whether its cards are to be seen, where somebody said so
 const CARD = 244; // pixels of a card's width, with its gap
 const BESIDE = 40; // pixels of the node beside the cards
-const MOST_ROWS = 3; // of cards that are seen at once
+const MOST_ROWS = 2; // of cards that are seen at once
 
 export class StripRoom {
   /**

@@ -8,6 +8,7 @@ import {
   allNodes,
   drawsNodes,
   isWired,
+  onRenderer,
   promptNode,
   register,
   setWidgets,
@@ -33,7 +34,7 @@ function tidy(node) {
   for (const widget of node.widgets ?? []) {
     if (!widget.options?.advanced || widget.name.includes(".")) continue; // those of a chosen option
     widget.advanced = true; // the node's menu offers to show them
-    if (!drawsNodes()) widget.hidden = !node.showAdvanced && !isWired(node, widget.name);
+    widget.hidden = !drawsNodes() && !node.showAdvanced && !isWired(node, widget.name);
   }
   const prompt = widgetOf(node, "prompt");
   if (!prompt || node.comfyClass !== SAMPLER) return;
@@ -265,15 +266,20 @@ function isOurs(node) {
   return Boolean(node.comfyClass?.startsWith(PREFIX));
 }
 
+function tidyAll() {
+  for (const node of allNodes()) if (isOurs(node)) tidy(node);
+}
+
 register({
   name: "sdvg.widgets",
+  setup() {
+    onRenderer(tidyAll);
+  },
   nodeCreated(node) {
     if (!isOurs(node)) return;
     addFront(node);
     follow(node);
     sayPolicies(node);
   },
-  afterConfigureGraph() {
-    for (const node of allNodes()) if (isOurs(node)) tidy(node);
-  },
+  afterConfigureGraph: tidyAll,
 });

@@ -25,9 +25,15 @@ def test_the_last_shot_can_be_locked_and_its_button_unlocks(page):
     assert page["locked"]["left"] == ""
 
 
+def test_a_locked_card_can_be_read_and_offers_no_take(page):
+    """Catches: a card that looks disabled, and a button on it that does nothing."""
+    assert page["locked"]["looks"] == [True, "1"]
+
+
 def test_a_length_beyond_the_most_becomes_the_most(page):
     """Catches: 99999 or letters that jump back without a word."""
-    assert page["typed"]["lengths"] == ["4090", "1", "1"]
+    allowed = "1 to 4090 blocks"
+    assert page["typed"]["lengths"] == [["4090", allowed], ["1", allowed], ["1", allowed], ["1", allowed]]
 
 
 def test_a_prompt_that_is_entered_leaves_the_box(page):
@@ -60,6 +66,13 @@ def test_every_card_is_in_sight(page):
     assert all(page["wrapped"]["inside"])
     assert page["wrapped"]["wide"]
     assert page["wrapped"]["rows"] > 1
+
+
+def test_squares_keep_pictures_and_numbers_at_any_length(page):
+    """Catches: pictures lost with a change of the number of blocks, and squares without numbers beyond some count."""
+    states = page["resized"]
+    assert [(state["count"], state["pictures"]) for state in states] == [(9, 9), (60, 9), (9, 9)]
+    assert all(state["size"] > 0 for state in states)
 
 
 def test_values_of_another_choice_are_reset_and_told(page):

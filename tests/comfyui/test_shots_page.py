@@ -178,10 +178,11 @@ def test_every_part_grows_and_shrinks_whatever_the_renderer(page):
         for part in ("shots", "tau", "advanced", "film")
         for open_ in (True, False)
     }
-    for *step, drawn, needed, saved in steps:
+    for *step, drawn, needed, saved, gap in steps:
         assert drawn is not None, step
         assert saved == drawn, step
         assert drawn >= needed, step
+        assert 0 <= gap < 12, step
 
 
 def test_the_wheel_scrolls_squares_and_zooms_elsewhere_and_reads_no_layout(page):

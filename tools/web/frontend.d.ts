@@ -18,6 +18,7 @@ declare module "*/scripts/app.js" {
   export const app: {
     graph?: Graph;
     rootGraph?: Graph;
+    ui: { settings: EventTarget };
     canvas: Canvas;
     extensionManager?: {
       setting?: { get(id: string): unknown };

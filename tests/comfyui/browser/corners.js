@@ -21,11 +21,12 @@ main(async (page, options) => {
   const drawn = await drawWords(page);
   const copied = await copySampler(page);
   const wrapped = await lookAtCards(page);
+  const resized = await resize(page);
   const wrong = await openWrong(page);
   const bypassed = await bypass(page);
   const extended = await extendClip(page);
   const inside = await putInside(page);
-  return { prompted, locked, typed, forgotten, drawn, copied, wrapped, wrong, bypassed, extended, inside };
+  return { prompted, locked, typed, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
 });
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
@@ -83,20 +84,28 @@ async function lockLast(page) {
   await quiet(page, 700);
   const lock = (await read(page, "kept_blocks")).split(":")[0];
   states.push(await lockOf(page, 3));
+  const looks = await card(page, 3).evaluate((one) => [one.querySelector(".sdvg-shot-take").disabled, getComputedStyle(one.querySelector("textarea")).opacity]);
   await press(card(page, 1).locator(".sdvg-shot-keep"), " ");
   await quiet(page, 700);
-  return { states, lock, left: await read(page, "kept_blocks") };
+  return { states, lock, looks, left: await read(page, "kept_blocks") };
 }
 
 /** Too many blocks, none, and letters as the length of a card; a prompt that is entered, and the focus then. */
 async function typeOnCard(page) {
   const lengths = [];
-  for (const value of ["99999", "0", ""]) {
+  const messages = await page.evaluateHandle(() => {
+    const { toast } = window.app.extensionManager;
+    const { add } = toast;
+    const details = [];
+    toast.add = (message) => { details.push(message.detail); return add.call(toast, message); };
+    return details;
+  });
+  for (const value of ["99999", "0", "-3", ""]) {
+    const before = (await messages.jsonValue()).length;
     await card(page, 2).locator("input").fill(value);
     await page.keyboard.press("Enter");
     await quiet(page);
-    lengths.push(await card(page, 2).locator("input").inputValue());
-    await quiet(page);
+    lengths.push([await card(page, 2).locator("input").inputValue(), (await messages.jsonValue())[before]]);
   }
   await card(page, 2).locator("input").fill("3");
   await page.keyboard.press("Enter");
@@ -191,6 +200,22 @@ function lookAtCards(page) {
     const cards = [...document.querySelectorAll(".sdvg-shot:not([hidden])")].map((one) => one.getBoundingClientRect());
     return { inside: cards.map(({ left, right }) => left >= box.left && right <= box.right + 1), rows: new Set(cards.map(({ top }) => Math.round(top))).size, wide: list.scrollWidth <= list.clientWidth };
   });
+}
+
+/** Squares with their pictures and numbers as the video is made longer and shorter again. */
+async function resize(page) {
+  const look = () => page.evaluate(() => {
+    const squares = [...document.querySelectorAll(".sdvg-squares button")];
+    const pictures = squares.filter((square) => square.querySelector("canvas:not(.blank)")).length;
+    return { count: squares.length, pictures, size: parseFloat(getComputedStyle(squares.at(-1)).fontSize) };
+  });
+  const states = [await look()];
+  for (const blocks of [60, 9]) {
+    await write(page, SAMPLER, "blocks", blocks);
+    await quiet(page, 700);
+    states.push(await look());
+  }
+  return states;
 }
 
 /** A router as another version saved it, whose route this version lacks. */

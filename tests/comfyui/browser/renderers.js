@@ -4,7 +4,7 @@ const { quiet } = require("./page.js");
 const SAMPLER = "SDVGSpeculativeSampler";
 const PARTS = ["shots", "tau", "advanced", "film"];
 
-/** The node's heights after each step, `[renderer, part, open, drawn, needed, saved]`. */
+/** The node's heights after each step, `[renderer, part, open, drawn, needed, saved, gap]`. */
 async function switchRenderers(page) {
   const seen = [];
   const step = async (vue, open) => {
@@ -43,12 +43,14 @@ function turn({ type, part, open }) {
   (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
 }
 
-/** Of the node as it is drawn, that it needs, and that is saved. */
+/** Of the node as it is drawn, that it needs, and that is saved; and what is empty above its strip. */
 function heights(type) {
   const node = window.app.graph.nodes.find((one) => one.type === type);
   const strip = node.widgets.find(({ name }) => name === "route");
   const needed = window.LiteGraph.vueNodesMode ? 0 : strip.y + strip.element.offsetHeight; // Nodes 2.0 tells the page alone
-  return JSON.parse(JSON.stringify([node.size[1], needed, node.serialize().size[1]]));
+  const shown = node.widgets.filter((widget) => widget !== strip && !widget.hidden && (!widget.advanced || node.showAdvanced));
+  const gap = window.LiteGraph.vueNodesMode ? 0 : strip.y - Math.max(...shown.map((widget) => widget.y + widget.computedHeight));
+  return JSON.parse(JSON.stringify([node.size[1], needed, node.serialize().size[1], gap]));
 }
 
 module.exports = { switchRenderers };
