@@ -69,7 +69,7 @@ def test_every_card_is_in_sight(page):
 
 
 def test_squares_keep_pictures_and_numbers_at_any_length(page):
-    """Catches: pictures lost with a change of the number of blocks, and squares without numbers beyond some count."""
+    """Catches: pictures lost with a change of the number of blocks, and squares without numbers."""
     states = page["resized"]
     assert [(state["count"], state["pictures"]) for state in states] == [(9, 9), (60, 9), (9, 9)]
     assert all(state["size"] > 0 for state in states)
