@@ -50,9 +50,14 @@ function addRecord(node) {
   const { element, list, fold } = record;
   records.set(node, record);
   const widget = addElement(node, "record", "sdvg_json", element);
-  // As high as it is and no higher, so that the picture has the rest.
+  // As high as it is and no higher, so that the picture has the rest. ComfyUI asks at every drawn frame: nothing is measured then.
+  let notes = 0;
+  new ResizeObserver(([{ borderBoxSize }]) => {
+    notes = borderBoxSize[0].blockSize;
+    node.setDirtyCanvas?.(true, true);
+  }).observe(list);
   widget.computeLayoutSize = undefined;
-  widget.computeSize = () => [0, FOLDED + MARGIN + list.offsetHeight + (fold.open ? RECORD : 0)];
+  widget.computeSize = () => [0, FOLDED + MARGIN + notes + (fold.open ? RECORD : 0)];
   const theme = widgetOf(node, "theme");
   if (theme) theme.serializeValue = () => (theme.value === "auto" ? palette() : theme.value);
   fold.addEventListener("toggle", () => node.setDirtyCanvas?.(true, true));

@@ -258,17 +258,29 @@ function spoken(shots) {
   return shots.map((shot) => ({ ...shot, prompt: (prompt = shot.prompt || prompt) }));
 }
 
+/** @type {WeakMap<ShotBoard, string[]>} */
+const blocksKnown = new WeakMap(); // board -> what its blocks are made by: a board never changes
+
 /**
  * What the blocks of a board are made by, one text each.
  * @param {ShotBoard} board
  */
-function blocksOf({ shots }) {
+function blocksOf(board) {
+  const blocks = blocksKnown.get(board) ?? newBlocks(board.shots);
+  blocksKnown.set(board, blocks);
+  return blocks;
+}
+
+/** @param {Shot[]} shots */
+function newBlocks(shots) {
   let strength = "";
   return spoken(shots).flatMap((shot) => {
     strength = shot.strength || strength;
-    return shot.marks.map((mark, block) =>
-      JSON.stringify([shot.prompt, strength, shot.cut && !block, mark]),
-    );
+    const words = JSON.stringify([shot.prompt, strength]);
+    return shot.marks.map((mark, block) => {
+      const maker = mark ? `${mark.letter}${mark.take}` : "";
+      return `${shot.cut && !block ? "cut " : ""}${maker} ${words}`;
+    });
   });
 }
 

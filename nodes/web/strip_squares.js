@@ -220,13 +220,17 @@ export class Squares {
   }
 
   /**
-   * Bring a square into view. Not scrollIntoView, which would also scroll everything around the strip.
+   * Bring a square into view as the page is drawn, which lays it out anyway. Not scrollIntoView, which would also scroll
+   * everything around the strip.
    * @param {number} number
    */
   reveal(number) {
-    const square = this.square(number);
     const { element } = this;
-    if (square) element.scrollTop = square.offsetTop - element.offsetTop - element.clientHeight / 2;
+    requestAnimationFrame(() => {
+      const square = this.square(number);
+      if (!square) return;
+      element.scrollTop = square.offsetTop - element.offsetTop - element.clientHeight / 2;
+    });
   }
 }
 
