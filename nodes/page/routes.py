@@ -48,7 +48,7 @@ def register_routes() -> None:
         )
 
     @server.routes.post(ALL_RUNS)
-    async def foretell(request: web.Request) -> web.Response:
+    async def post_runs(request: web.Request) -> web.Response:
         return web.json_response({"runs": RUNS.all(), **forecast(await read(request), RUNS)})
 
     @server.routes.post("/sdvg/stop")

@@ -87,7 +87,7 @@ export class NodeInputs {
     };
   }
 
-  /** What SDVG Start does with its picture or clip; empty if that node is not there, or if it is told elsewhere. */
+  /** What SDVG Start does with its picture or clip; empty if that node is not there, or if another node says so. */
   startUse() {
     const node = sourceOf(this.node, "start");
     const isOurs = node?.comfyClass === "SDVGStart" && !isWired(node, "use_as");

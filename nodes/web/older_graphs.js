@@ -1,5 +1,5 @@
 // Workflows saved before each route had inputs of its own: a router then had three under every route. Those that the route reads
-// are its inputs now; the others go, and one that was changed is told.
+// are its inputs now; the others go, and a message names one that was changed.
 import { register, toast } from "./frontend.js";
 import { text } from "./words.js";
 

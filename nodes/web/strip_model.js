@@ -63,7 +63,7 @@ export function squaresOf(inputs, run, forecast) {
       letter: usable ? letterOf(directions, number) : ROUTER,
       take: takes.get(number) ?? 1,
       again: isAgain(forecast, number),
-      may: forecast?.blocks[i] === MAY_CHANGE,
+      uncertain: forecast?.blocks[i] === MAY_CHANGE,
       old: usable && isOld(forecast, number),
       kept: number <= keptBy(lock),
       usable,
@@ -73,7 +73,7 @@ export function squaresOf(inputs, run, forecast) {
 }
 
 /**
- * How many blocks of a clip come before the run's, which the lines of a prompt count too; null as long as no run has told.
+ * How many blocks of a clip come before the run's, which the lines of a prompt count too; null before the first run.
  * @param {VideoStart} start
  * @param {Run | null} run
  */

@@ -4,7 +4,7 @@ import { HEIGHT } from "./sizes.js";
 import { roomFor } from "./strip_model.js";
 
 /** @type {Map<string, boolean>} */
-const opened = new Map(); // workflow and node -> whether its cards are to be seen, where somebody said so
+const opened = new Map(); // workflow and node -> whether its cards are to be seen, where somebody chose
 const CARD = 244; // pixels of a card's width, with its gap
 const BESIDE = 40; // pixels of the node beside the cards
 const MOST_ROWS = 2; // of cards that are seen at once

@@ -31,7 +31,7 @@ export function verdictOf({ score, threshold, worst_frame: worst, unscored }) {
  * What a square says.
  * @param {Square} square
  */
-export function sentenceOf({ number, of, event, letter, take, again, may, old, kept }) {
+export function sentenceOf({ number, of, event, letter, take, again, uncertain, old, kept }) {
   const parts = [text("block", { number, of })];
   const isMade = event && event.outcome !== GIVEN.name;
   if (isMade) parts.push(outcomeText(event));
@@ -43,8 +43,8 @@ export function sentenceOf({ number, of, event, letter, take, again, may, old, k
   if (DIRECTIONS.includes(letter)) parts.push(text(`directed.${letter}`));
   if (take > 1) parts.push(text("take", { take }));
   if (again) parts.push(event ? text("isAgain") : text("isNew"));
-  if (may) parts.push(text("mayChange"));
-  if (old && event && !again && !may) parts.push(text("isOld"));
+  if (uncertain) parts.push(text("mayChange"));
+  if (old && event && !again && !uncertain) parts.push(text("isOld"));
   return parts.join(" · ");
 }
 

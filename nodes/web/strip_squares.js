@@ -36,7 +36,7 @@ export class Squares {
     this.acts = acts;
     // In Nodes 2.0 it captures the wheel once one has the focus.
     this.element = make("ol", "sdvg-squares", "", { "data-capture-wheel": true });
-    this.message = make("div", "sdvg-said", "", { role: "status" });
+    this.message = make("div", "sdvg-status", "", { role: "status" });
     this.at = 1;
     /** @type {number | null} */
     this.shown = null; // whose frame the film shows
@@ -187,7 +187,7 @@ export class Squares {
       made: event,
       earlier: event?.reused,
       again: square.again,
-      may: square.may,
+      uncertain: square.uncertain,
       old: square.old && event,
       kept: square.kept,
     };

@@ -94,7 +94,7 @@ export class TakeSheet {
     } catch (error) {
       this.isMaking = false;
       strip.drawSheet();
-      if (!(/** @type {any} */ (error).response)) throw error; // what the server refused is said on the strip
+      if (!(/** @type {any} */ (error).response)) throw error; // the strip shows what the server refused
     }
   }
 }

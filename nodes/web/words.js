@@ -28,7 +28,7 @@ function find(spoken, key) {
 
 /**
  * A text by its key, with its `{names}` filled in from `values`; where there are one and many of it, by `count`. English where the
- * page's language lacks it, and the key itself where the server told none.
+ * page's language lacks it, and the key itself where the server has none.
  * @param {string} key
  * @param {Record<string, string | number>} [values]
  * @returns {string}

@@ -149,7 +149,7 @@ def test_a_workflow_from_a_newer_version_is_announced_and_stays_marked(page):
     assert versions["SDVGQualityRouter"] == __version__
 
 
-def test_the_strip_knows_every_fate():
+def test_the_strip_knows_every_outcome():
     """Also those that the run above does not meet."""
     source = (ROOT / "nodes" / "web" / "blocks.js").read_text(encoding="utf-8")
     known = re.findall(r'^  (\w+): \{ name: "\1", colour: "(#\w{6})", ink: "#(\w)\w\w"', source, re.MULTILINE)

@@ -142,7 +142,7 @@ def test_tau_is_a_line_to_drag_that_marks_what_it_decides_otherwise(page):
     assert (tau["before"]["tau"], tau["before"]["again"], tau["before"]["dots"]) == (-0.7, [], len(scores))
     dragged = tau["dragged"]
     first = next(number for number, score in scores.items() if (score >= -0.7) != (score >= dragged["now"]))
-    assert (dragged["again"], dragged["may"]) == (list(range(first, 10)), [])
+    assert (dragged["again"], dragged["uncertain"]) == (list(range(first, 10)), [])
     assert dragged["tau"] == -0.7
     assert dragged["text"].startswith(f"tau {dragged['now']:.2f}: ")
     assert dragged["text"].endswith(f"remakes blocks {first} to 9" if first < 9 else "remakes block 9")
@@ -151,7 +151,7 @@ def test_tau_is_a_line_to_drag_that_marks_what_it_decides_otherwise(page):
     assert tau["set"]["again"] == list(range(first, 10))
     assert (tau["undone"]["tau"], tau["undone"]["again"]) == (-0.7, [])
     assert (tau["key"]["now"], tau["key"]["tau"]) == (-0.75, -0.7)
-    assert (tau["left"]["now"], tau["left"]["again"], tau["left"]["may"]) == (-0.7, [], [])
+    assert (tau["left"]["now"], tau["left"]["again"], tau["left"]["uncertain"]) == (-0.7, [], [])
     assert (tau["entered"]["now"], tau["entered"]["tau"]) == (-0.6, -0.6)
 
 

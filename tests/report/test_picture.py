@@ -26,7 +26,7 @@ def strip(image: Image.Image) -> list[Outcome]:
     return [OUTCOME_OF_COLOUR[colour] for colour, _ in groupby(row) if colour in OUTCOME_OF_COLOUR]
 
 
-def test_the_strip_shows_every_block_in_the_colour_of_its_fate_also_in_the_dark():
+def test_the_strip_shows_every_block_in_the_colour_of_its_outcome_also_in_the_dark():
     light, dark = (route_picture(report(of_every_reason()), dark=dark) for dark in (False, True))
     for picture in (light, dark):
         assert "".join(OUTCOME_LETTERS[outcome] for outcome in strip(picture)) == "FaarrrBdtardtar"

@@ -110,7 +110,7 @@ interface Square {
   letter: string;
   take: number;
   again: boolean;
-  may: boolean;
+  uncertain: boolean;
   old: boolean;
   kept: boolean;
   usable: boolean;

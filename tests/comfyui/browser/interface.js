@@ -3,7 +3,7 @@
 //     NODE_PATH=folder/with/playwright-core node interface.js OPTIONS        (see page.js)
 const { installContrast } = require("./contrast.js");
 const { DRAFT, build, main, quiet, reload, run } = require("./page.js");
-const { chooseExample, error, refuse, shownPrompt } = require("./told.js");
+const { chooseExample, error, refuse, shownPrompt } = require("./messages.js");
 const { changeAndCopy, leaveRunning, lookAtFilm } = require("./whose.js");
 
 main(async (page, options) => {
@@ -151,7 +151,7 @@ function contrasts() {
   };
   const texts = [...document.querySelectorAll(".sdvg-route, .sdvg-route *, .sdvg-json, .sdvg-json *, .sdvg-menu, .sdvg-menu *")];
   const own = (element) => [...element.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => node.textContent).join("").trim();
-  const seen = texts.filter((element) => (own(element) || element.value) && element.checkVisibility({ checkOpacity: true }) && !element.matches(".sdvg-said"));
+  const seen = texts.filter((element) => (own(element) || element.value) && element.checkVisibility({ checkOpacity: true }) && !element.matches(".sdvg-status"));
   return seen.map((element) => measure(element, own(element) || "record"));
 }
 

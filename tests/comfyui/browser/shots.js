@@ -266,7 +266,7 @@ async function dragTau(page) {
     const router = window.app.graph.nodes.find((node) => node.type === "SDVGQualityRouter");
     const marked = (name) => [...document.querySelectorAll(`.sdvg-squares .${name}`)].map((one) => Number(one.dataset.number));
     return {
-      now: Number(line.getAttribute("aria-valuenow")), text: line.getAttribute("aria-valuetext"), again: marked("again"), may: marked("may"),
+      now: Number(line.getAttribute("aria-valuenow")), text: line.getAttribute("aria-valuetext"), again: marked("again"), uncertain: marked("uncertain"),
       tau: router.widgets.find(({ name }) => name === "policy.tau").value, next: document.querySelector(".sdvg-next").textContent,
       dots: document.querySelectorAll(".sdvg-tau-dots i:not(.none)").length, pos: [...window.app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler").pos],
     };

@@ -60,7 +60,7 @@ function look(page) {
     const [stop, focused] = [document.querySelector(".sdvg-stop"), document.activeElement];
     return {
       squares, button: document.querySelector(".sdvg-more").textContent, directions: value("directions"), takes: value("takes"),
-      legend: said("legend"), detail: said("detail"), next: said("next"), said: said("said"),
+      legend: said("legend"), detail: said("detail"), next: said("next"), said: said("status"),
       stop: { text: stop.textContent, shown: stop.checkVisibility(), enabled: !stop.disabled },
       focus: focused.dataset.number ?? focused.getAttribute("role") ?? focused.tagName,
       modified: Boolean(window.app.extensionManager.workflow?.activeWorkflow?.isModified),

@@ -1,4 +1,4 @@
-// Whose film a strip shows, and what it foretells: a workflow that was run, its seed and tau changed, and copies beside it.
+// Whose film a strip shows, and its forecast: a workflow that was run, its seed and tau changed, and copies beside it.
 const { quiet } = require("./page.js");
 
 const [SAMPLER, ROUTER] = ["SDVGSpeculativeSampler", "PlannedRouter"];
