@@ -1,7 +1,8 @@
 """The K/V cache of self-attention, in slots of one latent frame each.
 
 The slots to write are an argument, not a pointer inside the cache. So each denoising step of a block overwrites the
-step before, and a rejected block needs no rollback.
+step before, and a rejected block needs no rollback. Only a rolling window copies slots before it writes over them
+(`copy`, `restore`), for a history that goes back to before that.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ LARGEST_FP8 = torch.finfo(STORED).max
 class CacheSlots:
     """The cache slots of one forward pass. `position`: rotary position of its first frame.
 
-    `written`: slots of its own frames. `visible`: slots that it attends to, its own included; a number for the
-    first ones. `positions`: rotary position of each visible slot, for keys stored unrotated; else empty.
+    `written`: slots of its own frames. `visible`: slots that it attends to, its own included; n stands for the
+    first n. `positions`: rotary position of each visible slot, for keys stored unrotated; else empty.
     """
 
     position: int
@@ -59,7 +60,7 @@ class KVCache:
                 buffer[:, tokens].copy_(new[:, source])
 
     def blend(self, slots: tuple[int, ...], into: int, share: float) -> None:
-        """Move the running mean in slot `into` by `share` towards the mean over all tokens in `slots`."""
+        """Move the running mean in slot `into`, the same for all tokens, by `share` towards the mean of `slots`."""
         for layer in range(len(self._layers)):
             new = (x.float().mean(dim=1, keepdim=True) for x in self.read(layer, slots))
             old = self.read(layer, (into,))
@@ -135,7 +136,7 @@ def to_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
     """Round `b l n d` to fp8; return it with its scale `b l n 1`.
 
     A value that is not finite makes its whole row non-finite. The largest value of a row becomes the largest fp8
-    number (slightly more, due to the rounded scale, is rounded down).
+    number, also where the rounded scale makes the quotient slightly larger.
     """
     scale = (
         (x.abs().amax(dim=-1, keepdim=True).float() / LARGEST_FP8)

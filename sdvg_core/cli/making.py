@@ -127,7 +127,7 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
         load = load_again(again, load, loras)
     request = video_request(options, base, route_again(again) if again else None)
     actions = [action for action in options.parser._actions if action.option_strings]
-    same = ("overwrite", "reuse", "private")
+    copied = ("overwrite", "reuse", "private")
     return Batch(
         files=model_files(options, options.models, request, named),
         load=load_options(options, load, embedded=embedded),
@@ -138,7 +138,7 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
         named=options.output is not None,
         listed=bool(options.prompt_file) and not prompts[0].changes,
         stated=tuple(a.option_strings[0] for a in actions if getattr(options, a.dest, a.default) != a.default),
-        **{name: getattr(options, name) for name in same},
+        **{name: getattr(options, name) for name in copied},
     )
 
 

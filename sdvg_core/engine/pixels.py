@@ -104,14 +104,14 @@ class Pixels:
         return stride * self.block.span.frames - (stride - 1 if self.state.begins_clip else 0)
 
     def frames(self) -> Tensor:
-        """Return the frames, `b f c h w`, and keep them until `release`."""
+        """Return the frames, `b f c h w`, and keep them until `store`."""
         if self._frames is None:
             kept = self.state.decoder.store.frames(self.key)
             self._frames = self.state.decode() if kept is None else kept
         return self._frames
 
-    def release(self) -> None:
-        """Store the frames of a committed block for later runs, and keep only the anchors."""
+    def store(self) -> None:
+        """Store the frames of a committed block for later runs; of them, keep only the anchors here."""
         frames = self.frames()
         self.state.keep(frames)
         self._anchors = last_frames(frames, self.block.span.frames, self.state.decoder.codec.temporal_stride)
@@ -124,7 +124,7 @@ class Pixels:
 
     def _anchor(self, place: int) -> Tensor:
         if not self._anchors:
-            self.release()
+            self.store()
         return self._anchors[place]
 
 

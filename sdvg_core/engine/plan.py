@@ -67,11 +67,13 @@ def check_available(route: Route, blocks: Sequence[PlannedBlock], available: Rol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """The latent frames before a run's first block.
+    """The latent frames before a run's first block: none, a start image, or a clip, which may begin with one.
 
-    `picture`: a single picture, held for one block of the size that the plan chooses. `start_image_frames`: number
-    of first frames that show a start image, of which the video shows one pixel frame; they belong to no block.
-    `from_pixels`: number of first frames given as pixels. The route begins after them, as no model made them.
+    `picture`: a start image that is not encoded yet; its frames are as many as the plan's block has.
+    `start_image_frames`: number of first frames that show a start image. They are a span of `RunPlan.clip`, but no
+    numbered block: the next one is block 0. Of them the video shows one pixel frame.
+    `from_pixels`: number of the frames after those that were given as pixels. The route begins after these, as no
+    model made them.
     """
 
     frames: int = 0
@@ -86,7 +88,7 @@ class Lead:
             raise BadInput(f"{problem}; make it again")
 
     def of_one_block(self, size: int) -> Lead:
-        """Return the lead of a single picture, held for a block of `size` latent frames."""
+        """Return the lead of a start image, held for a block of `size` latent frames."""
         return Lead(frames=size, start_image_frames=size)
 
 
@@ -94,8 +96,8 @@ class Lead:
 class RunPlan:
     """The blocks of a run.
 
-    `clip`: spans of the clip that it continues. `blocks`: the new ones. `models_needed`: those that a new block may
-    need. `notes`: for the report.
+    `clip`: spans of the clip or start image that it continues. `blocks`: the new ones. `models_needed`: those that
+    a new block may need. `notes`: for the report.
     """
 
     route: Route
@@ -125,7 +127,7 @@ NO_TARGET_BLOCK = (
     "The target makes none of the new blocks, as the route counts from the beginning of the clip's latents; give "
     "it some by directions, or continue from the clip's frames, after which the route begins anew."
 )
-NOT_HANDED_OVER = "The target makes a restyled block alone where the clip replaces all steps of a handover."
+NOT_HANDED_OVER = "Where the restyled clip replaces all steps of a handover, the target makes the others alone."
 
 
 def plan_blocks(
@@ -181,7 +183,8 @@ def plan_blocks(
     if "target" in run_plan.models_needed or len(set(block_frames.values())) == 1:
         return run_plan
     if isinstance(route.policy, Stride):
-        # The target makes none of these blocks, but will make some when the video is extended: they keep its size.
+        # The target makes none of these blocks, but a stride comes back to it when the video is extended: they keep
+        # its size.
         return replace(run_plan, models_needed=run_plan.models_needed | {"target"})
     # No block needs the target, so blocks are as long as the drafter's.
     return plan_with({"drafter": block_frames["drafter"]})

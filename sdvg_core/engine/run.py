@@ -97,9 +97,9 @@ class Run:
             frames = pixels.frames()
             check_frames(checks, self.engine.codec, frames, span)
             checks.read()
-            pixels.release()
+            pixels.store()
             if start.pixels is not None and span.start < start.replaced:
-                # With a held first frame, they are fewer than the latents show.
+                # Show the given pixels, without the repeats of a first frame that fill a short clip's block.
                 first, last = (max(1 + stride * (frame - 1), 0) for frame in (span.start, span.stop))
                 frames = start.pixels[:, first:last]
             elif history.frames < self.plan.lead.start_image_frames:

@@ -69,7 +69,8 @@ def speculate(
 ) -> Generator[EmittedBlock]:
     """Yield `blocks` in order, each as soon as it is decided.
 
-    `start`: a history to continue, with anchors for the engine's horizon. `reuse`: results of earlier runs.
+    `start`: a history to continue, with the anchors that the models' contexts need: the last pixel frame of each of
+    the newest `engine.horizon` latent frames. `reuse`: results of earlier runs.
     `clock`: its readings subtract to seconds. Raises `BadInput` if the parts do not fit together, or a model
     returns NaN or infinity.
     """
@@ -88,8 +89,8 @@ def speculate(
         decision = decide_early(route, planned, past)
         handover = handover_at(route, planned)
 
-        # 1. Draft: all steps (stop is None), or, if the target is certain to make the block, only those that it is
-        # handed (perhaps 0).
+        # 1. Draft: all steps (stop is None), or, if the target is certain to make the block, only those steps that
+        # it goes on from (perhaps 0).
         stop = handover if decision and not decision.accepted else None
         if stop != 0:
             if own_drafts:
@@ -104,7 +105,7 @@ def speculate(
                 score = partial(session.score, pixels, call.condition.text)
                 decision = score_and_decide(route, planned, pixels.count, score)
                 if decision.reason is Reason.NOT_FINITE:
-                    session.checks.read()  # raises if the draft itself is not finite, before the target runs
+                    session.checks.read()  # raises if the draft is not finite either; else the target remakes it
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None
@@ -114,12 +115,13 @@ def speculate(
             remake = session.generate("target", call)
             pixels = session.decoder.pixels(history, Block(span, remake.latents, call.condition))
 
-        # 4. Commit the winner, with the decoder's state after it and its anchors (last frames), for later contexts.
+        # 4. Commit the winner, with the decoder's state after it and its anchors, for later contexts.
         assert pixels is not None, "a block was neither drafted nor remade"
         frames = pixels.frames()
         check_frames(session.checks, engine.codec, frames, span)
+        # How far its colours are from those that its scene began with; read with the checks for NaN in one wait.
         drift = session.checks.read(drift_of(pixels.block, history))
-        pixels.release()
+        pixels.store()
         record = record_block(pixels.block, frames, decision, draft, remake, call, session.watch, drift)
         history = history.commit(pixels.block, pixels.anchors, pixels.state)
         past = (*past, decision)

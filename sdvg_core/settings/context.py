@@ -24,7 +24,9 @@ MOST_CONTEXT_FRAMES = 1 << 20
 class Recompute:
     """The newest `context_frames` latent frames are passed again before each block.
 
-    `keep_first_frame`: with the clip's first in place of the oldest. See `RecomputedContext`.
+    Once the video's first frame has left them, the oldest is encoded again from its pixels, as a clip begins with
+    one pixel frame. `keep_first_frame`: the video's first frame takes its place, so nothing is encoded. See
+    `RecomputedContext`.
     """
 
     context_frames: int = setting(3, least=1, most=MOST_CONTEXT_FRAMES)
@@ -35,7 +37,7 @@ class Recompute:
 
     @property
     def anchor_horizon(self) -> int:
-        """Number of newest latent frames whose pixels the context may need."""
+        """Number of newest latent frames whose last pixel frame is kept, as it may be encoded again."""
         return 0 if self.keep_first_frame else self.context_frames
 
     def cache_frames(self, block_frames: int) -> int:
@@ -96,7 +98,7 @@ ContextName = Literal["recompute", "incremental"]
 class Preset:
     """Settings of one family of checkpoints. All counts are latent frames.
 
-    `schedule`: name or timesteps; `first_schedule`: of the clip's first block, None for the same. `draft_steps`:
+    `schedule`: name or timesteps; `first_schedule`: of the video's first block, None for the same. `draft_steps`:
     number of steps of a draft, None for all. `weights`: state dict of a training checkpoint.
     Raises `BadInput` for values that contradict each other.
     """
@@ -146,7 +148,7 @@ class Preset:
 
     @property
     def first_steps(self) -> Schedule:
-        """The denoising steps of the clip's first block."""
+        """The denoising steps of the video's first block."""
         return get_schedule(self.first_schedule or self.schedule)
 
     @property

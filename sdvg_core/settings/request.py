@@ -24,7 +24,7 @@ MOST_BLOCKS = 100_000
 MOST_TAKES = 1_000_000
 MOST_SEED = 2**64 - 1
 STRENGTHS = {"strong": 1, "medium": 2, "light": 3}
-"""Number of steps that each strength skips; on four steps, 6, 17 and 37 % of the input remain under the noise."""
+"""Number of steps that the clip replaces; of four, so that 6, 17 and 37 % of it remain under the noise."""
 USUAL_STRENGTH = "medium"
 LEAST_SHARE = 0.05
 MOST_CONTROL_STRENGTH = 10.0
@@ -39,9 +39,10 @@ DrafterContext = Literal["committed", "own"]
 class VideoRequest:
     """The request for one video; the help of each field describes it.
 
-    `width`, `height`: pixels; None for those of the clip to continue, or 832 x 480. `directions`, `takes`: see
-    `engine.plan`. `strength`: `medium`, or `medium,7:0.6` to change it from block 7 on. `colour_hold`: see
-    `ColourHold`. Raises `BadInput` for invalid values, and for values that exclude each other.
+    `width`, `height`: pixels; None for those of the clip to continue, or 832 x 480. `directions`: see
+    `check_directions`. `takes`: see `read_takes`. `strength`: `medium`, or `medium,7:0.6` to change it from block 7
+    on. `colour_hold`: see `ColourHold`. Raises `BadInput` for invalid values, and for those that exclude each
+    other.
     """
 
     blocks: int = setting(
@@ -71,8 +72,8 @@ class VideoRequest:
     )
     takes: str = setting(
         "",
-        help="other noise for single blocks, such as 6:2,8:3 (block 6 take 2, block 8 take 3); later ones follow "
-        "from it",
+        help="other noise for single blocks, such as 6:2,8:3 (block 6 take 2, block 8 take 3); the blocks after "
+        "one change too",
         widget={"optional": True},
     )
     continue_from: Path | None = setting(
@@ -82,7 +83,7 @@ class VideoRequest:
     )
     start_image: Path | None = setting(None, help="the video's first frame", metavar="PICTURE")
     restyle: Path | None = setting(
-        None, help="remake a video or a folder of pictures by the prompt, with its blocks", metavar="CLIP"
+        None, help="remake a video or a folder of pictures by the prompt, or --blocks of it", metavar="CLIP"
     )
     strength: str = setting(
         USUAL_STRENGTH, help=f"of --restyle: {', '.join(STRENGTHS)}, or a number up to 1", needs="restyle"
@@ -97,13 +98,13 @@ class VideoRequest:
     control: Path | None = setting(
         None,
         help="what every block obeys, for models with VACE modules: depth, scribbles, flow, grey or, with a mask, "
-        "what it keeps: a video or a folder of pictures, from the video's first frame on, with its blocks",
+        "what it keeps: a video or a folder of pictures, from the video's first frame on, or --blocks of it",
         metavar="CLIP",
     )
     control_mask: Literal["alpha"] | Path | None = setting(
         None,
-        help="white is made, black is kept from --control; a clip or one picture; alpha: of the control, whose "
-        "opaque parts are kept, or of the clip to restyle, whose opaque parts are made",
+        help="white is made, black is kept from --control; a clip or one picture; alpha: that of --control, whose "
+        "opaque parts are kept, or, if it has none, that of --restyle, whose opaque parts are made",
         metavar="CLIP",
         needs="control",
     )

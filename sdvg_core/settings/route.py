@@ -49,7 +49,7 @@ class WorstFrame:
         None,
         least=0,
         help="score four frames of a draft first: below tau they reject it, MARGIN above it they keep it, in "
-        "between the others are scored too (inf: those of every draft that is kept)",
+        "between the others are scored too (inf: keep none before all are scored)",
         flags=("--cascade",),
         called="cascade",
         metavar="MARGIN",
@@ -103,7 +103,8 @@ def _forced_blocks() -> Any:
     return setting(
         1,
         least=0,
-        help="the target makes the clip's first M blocks whatever the route; --policy first drafts all others",
+        help="the target makes the route's first M blocks by rule, before the policy is asked; with --policy first "
+        "the drafter makes all others",
         metavar="M",
         widget={"max": 4096, "advanced": True},
     )
@@ -194,7 +195,7 @@ class Stride:
         4.0,
         least=1,
         most=4096,
-        help="the target makes blocks 1, 1 + N, 1 + 2N and so on of the route, rounded: for k of B blocks, B / k",
+        help="the target makes blocks 1, 1 + N, 1 + 2N and so on of the route, rounded: about one in N",
         flags=("--stride",),
         called="stride",
         metavar="N",
@@ -328,8 +329,7 @@ class Route:
         """Its name for users: of a preset, of its policy, or of a custom router."""
         if isinstance(self.policy, Custom):
             return f"router {type(self.policy.router).__name__:.40}"
-        # The paper's gate is called by its policy, reward.
-        presets = (name for name, route in ROUTE_PRESETS.items() if route == self != Route())
+        presets = (name for name, route in ROUTE_PRESETS.items() if route == self and name != "paper")
         return f"route {next(presets, policy_name(self.policy))}"
 
 

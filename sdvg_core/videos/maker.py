@@ -160,7 +160,7 @@ class VideoMaker:
         self._loaded = load_models(batch.files, batch.load, headers, layout)
 
     def _resolve(self, video: Video) -> ResolvedRequest:
-        """Resolve a video's request, unless one like it is resolved, so that clips are read once."""
+        """Resolve a video's request, unless one that differs in its seed alone is resolved: clips are read once."""
         asked = replace(video.request, seed=self._batch.request.seed)
         resolved = self._resolved.get(asked) or resolve_files(asked, self._headers)
         return replace(resolved, request=video.request, notes=(*resolved.notes, *filter(None, video.notes)))
@@ -177,13 +177,14 @@ class VideoMaker:
         `stop`: called after every block; True ends the video there.
         """
         batch = self._batch
-        shorter = not batch.overwrite and shows(video.folder, video.fingerprint)
-        reuse = [video.folder] if shorter else []
+        # This video is there with fewer blocks, as its run was stopped: begin with those, and replace it.
+        is_shorter_there = not batch.overwrite and shows(video.folder, video.fingerprint)
+        reuse = [video.folder] if is_shorter_there else []
         if batch.reuse:
             reuse.append(folder_in(batch.reuse, video, numbered=batch.numbered))
         with (
             lock_folder(video.folder) if batch.numbered else nullcontext(),
-            staged_video(video.folder, video.fingerprint, replace=batch.overwrite or shorter) as work,
+            staged_video(video.folder, video.fingerprint, replace=batch.overwrite or is_shorter_there) as work,
             shown_bar as bar,
         ):
             report = render(
@@ -204,8 +205,8 @@ class VideoMaker:
 def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Callable[[VideoTask, Stop], RunReport]:
     """Load the `needed` models, and return a function that makes one video with them.
 
-    `batch`: with all files, as a budget depends on models that it may not use. `threads`: of the calling process,
-    as rounding on a CPU depends on them.
+    `batch`: with all files, as a budget is a share of what both models cost, also if one alone is needed.
+    `threads`: of the calling process, as rounding on a CPU depends on them.
     """
     torch.set_num_threads(threads)
     batch = replace(batch, load=replace(batch.load, device=device))

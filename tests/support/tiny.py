@@ -289,7 +289,7 @@ def history_of(blocks: tuple[Block, ...], codec: Any, horizon: int) -> tuple[His
     for block in blocks:
         pixels = Decoder(codec).pixels(history, block)
         shown.append(pixels.frames())
-        pixels.release()
+        pixels.store()
         history = history.commit(block, pixels.anchors, pixels.state)
     return history, torch.cat(shown, dim=1)
 
