@@ -239,7 +239,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
         if shows_clip:
             live.clip_frames = sum(map(len, clips[: ready.clip_blocks]))
         frames = torch.cat(clips)  # once: a long video has gigabytes
-        if records and not job.until_block:  # a run up to a block is a take beside the film, which cannot be locked
+        if records and not job.until_block:  # a run up to a block is a trial beside the film: nothing to lock
             spans = (*run.plan.clip[ready.clip_blocks :], *run.plan.spans[: len(records)])
             size = (ready.resolved.width, ready.resolved.height)
             start = run.inputs.start

@@ -85,7 +85,7 @@ class SharedEngine:
                 part,
                 (call.noise, call.condition, *before, *call.handed_over),
                 lambda: work(replace(call, history=_unseen(call.history))),
-                *(call.span, len(call.handed_over), call.stop),
+                *(call.span, len(call.handed_over), call.stop, call.left_out),
             )
 
         engine = observed(self._engine, look_up)

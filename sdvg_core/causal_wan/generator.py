@@ -95,6 +95,8 @@ class CausalWanGenerator:
                 predictions = [clip] * restyle.skip
             ends = [end for end in (call.stop, self.draft_steps) if end is not None]
             steps = list(enumerate(schedule))[len(predictions) : min(ends, default=len(schedule))]
+            first = 0 if predictions else 1
+            del steps[first : first + call.left_out]
             # Upload all noise at once, or the device would wait at every step: b c t h w by number of the step, and
             # that of step 0 to begin with.
             numbers = dict.fromkeys((0, *(number for number, _ in steps)))

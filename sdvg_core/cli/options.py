@@ -43,6 +43,8 @@ from ..weights.model_files import KNOWN_FILES, ModelFiles
 CHOOSING: Mapping[str, type[NamedPolicy]] = {"tau": Gate, "cascade": Gate, "stride": Stride}
 """Option -> the policy that it chooses where no other option does."""
 ROUTE_SETTINGS = (Route, Gate, WorstFrame, First, Stride)
+AROUND = tuple(name for name in settings_of(Route) if name != "policy")
+"""Settings of a route under every policy."""
 
 
 def stated(options: argparse.Namespace, config: type) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def chosen_route(options: argparse.Namespace, base: Route | None = None) -> Rout
     route = _base_route(chosen, values, base)
     known = {of.dest: name for name, of in settings_of(type(route.policy)).items()}
     # The cascade's margin is a setting of the gate's `by`.
-    names = {"handover", *known, *(["cascade"] if isinstance(route.policy, Gate) else [])}
+    names = {*AROUND, *known, *(["cascade"] if isinstance(route.policy, Gate) else [])}
     if foreign := [flags[dest] for dest in values if dest not in names]:
         stated_by = [f"--{name} {value}" for name, value in chosen.items()]
         stated_by += [flags[dest] for dest in values if CHOOSING.get(dest) is type(route.policy)]
@@ -93,7 +95,7 @@ def chosen_route(options: argparse.Namespace, base: Route | None = None) -> Rout
     if isinstance(route.policy, Gate):
         changes["by"] = _aggregation(route.policy.by, values)
     policy = replace(route.policy, **changes)
-    return replace(route, policy=policy, handover=values.get("handover", route.handover))
+    return replace(route, policy=policy, **{name: values[name] for name in AROUND if name in values})
 
 
 def _base_route(chosen: Mapping[str, str], values: Mapping[str, Any], base: Route | None) -> Route:
@@ -107,7 +109,7 @@ def _base_route(chosen: Mapping[str, str], values: Mapping[str, Any], base: Rout
         return route
     kind = kind or next((CHOOSING[dest] for dest in values if dest in CHOOSING), None)
     if kind and not (base and isinstance(base.policy, kind)):
-        return Route(kind(), handover=base.handover if base else 0)
+        return replace(base or Route(), policy=kind())
     return base or (Route() if values else ROUTE_PRESETS[DEFAULT_PRESET])
 
 

@@ -158,6 +158,8 @@ class BlockCall:
 
     `handed_over`: clean predictions of the first steps by another model; denoising continues after them.
     `stop`: number of steps after which to stop, so that another model can continue; None for the whole block.
+    `left_out`: number of steps to leave out: the next ones after those replaced, or, if none is, after the first.
+    The others keep their noise level and their number, by which noise is drawn.
     `controls`: in the order in which they are added.
     """
 
@@ -167,6 +169,7 @@ class BlockCall:
     condition: Condition
     handed_over: Sequence[Tensor] = ()
     stop: int | None = None
+    left_out: int = 0
     restyle: Restyle = field(default_factory=Restyle)
     controls: tuple[Control, ...] = ()
 

@@ -75,6 +75,9 @@ class OutsidePart:
             raise self._fault(f"returned {wrong}", "return a tuple of one tensor for each step")
         if not _is_cost(made.cost):
             raise self._fault(f"returned the cost {made.cost!r:.40}", "return a Cost, or leave it out")
+        if call.left_out and len(predictions) + call.left_out != len(self.timesteps):
+            fault = f"returned {len(predictions)} predictions where {call.left_out} steps were to be left out"
+            raise self._fault(fault, "heed call.left_out, or set target_steps to 0")
         shape = tuple(call.noise.draw(call.span, 0).shape)
         for latents in (*predictions, made.latents):
             self._check_tensor(latents, shape)

@@ -72,8 +72,8 @@ class Lead:
     `picture`: a start image that is not encoded yet; its frames are as many as the plan's block has.
     `start_image_frames`: number of first frames that show a start image. They are a span of `RunPlan.clip`, but no
     numbered block: the next one is block 0. Of them the video shows one pixel frame.
-    `from_pixels`: number of the frames after those that were given as pixels. The route begins after these, as no
-    model made them.
+    `from_pixels`: of the frames after the start image, how many were given as pixels. The route begins after these,
+    as no model made them.
     """
 
     frames: int = 0
@@ -183,8 +183,8 @@ def plan_blocks(
     if "target" in run_plan.models_needed or len(set(block_frames.values())) == 1:
         return run_plan
     if isinstance(route.policy, Stride):
-        # The target makes none of these blocks, but a stride comes back to it when the video is extended: they keep
-        # its size.
+        # A stride comes back to the target when the video is extended, so these blocks keep its size. It is loaded
+        # for that, though it makes none of them: only beside it are drafts fitted to another size.
         return replace(run_plan, models_needed=run_plan.models_needed | {"target"})
     # No block needs the target, so blocks are as long as the drafter's.
     return plan_with({"drafter": block_frames["drafter"]})
@@ -209,6 +209,9 @@ def check_compatible(
             problem = f"the VAE has {latent_channels} latent channels and the {model.name} {model.latent_channels}"
             raise BadInput(f"{problem}; load models and VAE of one family")
     check_sub_blocks(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
+    if route.target_steps > (most := len(target.timesteps)):
+        problem = f"target_steps is {route.target_steps}, and the {target.name} makes {count(most, 'step')}"
+        raise BadInput(f"{problem}; give {most} at most, or 0 for all")
     if not any(_may_hand_over(route, block) for block in blocks):
         return
     steps = route.handover

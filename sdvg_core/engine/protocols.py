@@ -44,7 +44,10 @@ class ModelShape(Protocol):
 
 
 class BlockGenerator(ModelShape, Protocol):
-    """A causal video model. `generate` must be a pure function; caches between calls are allowed."""
+    """A causal video model. `generate` must be a pure function; caches between calls are allowed.
+
+    A drafter heeds `stop` of its calls, a target `handed_over` and `left_out`, where a route has them.
+    """
 
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block."""
@@ -124,6 +127,11 @@ class Engine:
     def models(self) -> tuple[BlockGenerator, ...]:
         """The models, the drafter first."""
         return tuple(model for model in (self.drafter, self.target) if model is not None)
+
+    @property
+    def target_steps(self) -> int:
+        """Number of the target's denoising steps; 0 without a target."""
+        return len(self.target.timesteps) if self.target else 0
 
     @property
     def horizon(self) -> int:

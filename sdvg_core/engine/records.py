@@ -37,8 +37,8 @@ class BlockRecord:
 
     `pixel_frames`: number shown. `prompt`: its text, or a hash of it. `draft`, `target`: cost of each model,
     rejected drafts included; None if it made nothing. `handover`: number of the drafter's steps that the target
-    continued. `decodes`: how often the block was decoded. `reused`: an earlier run made the block. `drift`: see
-    `drift_of`.
+    continued. `left_out`: number of the target's steps that were left out. `decodes`: how often the block was
+    decoded. `reused`: an earlier run made the block. `drift`: see `drift_of`.
     """
 
     span: Span
@@ -50,6 +50,7 @@ class BlockRecord:
     decodes: int
     seconds: Seconds
     handover: int = 0
+    left_out: int = 0
     reused: bool = False
     drift: float | None = None
 
@@ -112,6 +113,7 @@ def record_block(
         draft=costs.get("draft"),
         target=costs.get("target"),
         handover=len(call.handed_over),
+        left_out=call.left_out,
         reused=reused,
         drift=drift,
         seconds=Seconds() if reused else Seconds(**spent, context=sum(within.values())),

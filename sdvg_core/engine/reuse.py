@@ -72,7 +72,8 @@ def block_key(model: str, codec: str, noise: KeyedNoise, call: BlockCall) -> str
     source = call.restyle
     restyled = [] if source.latents is None else [(hash_tensor(source.latents), source.skip, source.share)]
     controls = [("control", hash_tensor(control.context), control.strength) for control in call.controls]
-    return _hash("block", model, codec, astuple(noise), committed, place, handed_over, *restyled, *controls)
+    fewer = [("left out", call.left_out)] if call.left_out else []
+    return _hash("block", model, codec, astuple(noise), committed, place, handed_over, *restyled, *controls, *fewer)
 
 
 def begun_key(block: str, stop: int) -> str:

@@ -45,8 +45,26 @@ def handover_at(route: Route, block: PlannedBlock) -> int:
     None of the route's first block, of one given to the target by a direction, and of one of which a restyled clip
     replaces as many steps.
     """
-    whole = block.place < 1 or block.direction == "t" or block.strength.skip >= route.handover
-    return 0 if whole else route.handover
+    replaced = block.strength.skip >= route.handover
+    return 0 if _is_made_whole(block) or replaced else route.handover
+
+
+def steps_left_out(route: Route, block: PlannedBlock, steps: int) -> int:
+    """Return how many of its `steps` the target leaves out if it makes the block.
+
+    All but `target_steps` of those that neither a handover nor a restyled clip replaces; none of the route's first
+    block and of one given to the target by a direction. If nothing is replaced, the first step is made, as only it
+    begins from noise; otherwise the last ones are made.
+    """
+    if not route.target_steps or _is_made_whole(block):
+        return 0
+    replaced = handover_at(route, block) or block.strength.skip
+    return max(steps - replaced - route.target_steps, 0)
+
+
+def _is_made_whole(block: PlannedBlock) -> bool:
+    """True if the target makes all steps of the block, should it make it."""
+    return block.place < 1 or block.direction == "t"
 
 
 def decide_early(route: Route, block: PlannedBlock, past: Past) -> Decision | None:

@@ -99,7 +99,8 @@ class Run:
             checks.read()
             pixels.store()
             if start.pixels is not None and span.start < start.replaced:
-                # Show the given pixels, without the repeats of a first frame that fill a short clip's block.
+                # Show the given pixels. If the latents begin with repeats of the first one, to fill up a block,
+                # there are fewer of them, and the last slice is shorter.
                 first, last = (max(1 + stride * (frame - 1), 0) for frame in (span.start, span.stop))
                 frames = start.pixels[:, first:last]
             elif history.frames < self.plan.lead.start_image_frames:

@@ -24,7 +24,7 @@ from .plan import check_parts
 from .protocols import Engine
 from .records import BlockRecord, record_block
 from .reuse import Reuse
-from .routing import PlannedBlock, decide_early, handover_at, score_and_decide
+from .routing import PlannedBlock, decide_early, handover_at, score_and_decide, steps_left_out
 from .session import OwnDrafts, Session
 from .types import Block, Generated, History
 from .wrappers import drift_of
@@ -111,7 +111,11 @@ def speculate(
         assert decision is not None
         if not decision.accepted:
             pixels = None  # frees the draft's frames and decoder state before the target runs
-            call = replace(call, handed_over=draft.first(handover) if draft else ())
+            call = replace(
+                call,
+                handed_over=draft.first(handover) if draft else (),
+                left_out=steps_left_out(route, planned, engine.target_steps),
+            )
             remake = session.generate("target", call)
             pixels = session.decoder.pixels(history, Block(span, remake.latents, call.condition))
 

@@ -235,8 +235,8 @@ def is_hidden(prompt: str) -> bool:
 def _target_seconds(record: BlockRecord) -> float:
     assert record.target is not None
     passes = record.target.denoising_passes
-    # Target-only would also do the steps that the draft did before the handover.
-    whole = (passes + record.handover) / passes if passes else 1.0
+    # Target-only would also do the steps that the draft did before the handover, and those left out.
+    whole = (passes + record.handover + record.left_out) / passes if passes else 1.0
     return record.seconds.target * whole + record.target.context_seconds + record.seconds.decode / record.decodes
 
 
@@ -379,6 +379,7 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
         "draft": asdict(record.draft) if record.draft else None,
         "target": asdict(record.target) if record.target else None,
         "handover": record.handover,
+        "left_out": record.left_out,
         "decodes": record.decodes,
         "reused": record.reused,
         "drift": record.drift,

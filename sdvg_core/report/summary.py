@@ -54,6 +54,8 @@ def block_line(record: BlockRecord, number: int, total: int) -> str:
         outcome = "made by the large model"
     if record.handover:
         outcome += f" after {count(record.handover, 'step')} of the small one"
+    if record.left_out:
+        outcome += f" with {count(record.left_out, 'step')} left out"
     return f"block {number}/{total}: {outcome}, {_evidence(decision)}"
 
 
@@ -93,6 +95,8 @@ def _figures(report: RunReport) -> Iterator[str]:
     yield route_in_words(report)
     if handed := [report.number_of(record) for record in report.blocks if record.handover]:
         yield f"begun by the small model and handed over: {ranges(handed)}"
+    if fewer := [report.number_of(record) for record in report.blocks if record.left_out]:
+        yield f"made by the large model in fewer steps: {ranges(fewer)}"
     yield acceptance(report)
     if block := report.worst_block:
         score = worst_score(block)

@@ -15,7 +15,7 @@ from .schedules import Schedule, get_schedule
 Weights = Literal["auto", "ema", "raw"]
 """The state dict to take of a training checkpoint: averaged, or as trained."""
 ContextMemory = Literal["window", "deep-sink", "memrope"]
-"""What never leaves the window: the sink; its first four sevenths; or the sink and two running means."""
+"""What never leaves the window: the sink, four sevenths of the window, or the sink and two running means."""
 MOST_CONTEXT_FRAMES = 1 << 20
 """Latent frames."""
 

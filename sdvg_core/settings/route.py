@@ -309,7 +309,8 @@ def _decided_without_scores(policy: Gate | Custom, place: int, past: Past) -> De
 class Route:
     """Who makes each block of a video: a policy, and how much of the target's blocks the drafter begins.
 
-    `handover`: number of the drafter's steps that the target goes on from, in all its blocks but the route's first.
+    `handover`: number of the drafter's steps that the target goes on from, but for the route's first block and
+    those directed `t`: see `engine.routing.handover_at`. `target_steps`: see `steps_left_out` there.
     """
 
     policy: Policy = Gate()
@@ -318,6 +319,14 @@ class Route:
         least=0,
         help="of a block that the target makes, the drafter makes the first K denoising steps (0: none)",
         metavar="K",
+        widget={"max": 16, "advanced": True},
+    )
+    target_steps: int = setting(
+        0,
+        least=0,
+        help="of a block that the target makes, but for the route's first, it makes N denoising steps at most: the "
+        "first and the last ones, or the last ones after a handover (0: all)",
+        metavar="N",
         widget={"max": 16, "advanced": True},
     )
 

@@ -164,7 +164,7 @@ def request_of_prompt(first: int, resolved: ResolvedRequest) -> tuple[VideoReque
         raise BadInput(f"{fault}; leave one of them out")
     blocks_before = resolved.plan.blocks[0].place
     first_blocks = blocks_before + first
-    route = Route(First(first_blocks), handover=resolved.plan.route.handover)
+    route = replace(resolved.plan.route, policy=First(first_blocks))
     blocks = blocks_before + request.blocks
     note = f"As its prompt states, the target makes the first {first_blocks} of {blocks} blocks."
     return replace(request, route=route), note
