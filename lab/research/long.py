@@ -39,10 +39,10 @@ from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene
 from sdvg_core.settings.route import First, Route, Stride, TargetOnly, route_preset
 
 from .markdown import markdown, with_interval
-from .metrics import BEST, REACH, weighted_error
+from .metrics import BEST, weighted_error
 from .plots import BESIDE, BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, figure
 from .statistics import Bootstrap, as_json
-from .world import held_out_prompts, render_with_mask
+from .world import REACH, held_out_prompts, render_with_mask
 
 INCREMENTAL = {"policy": "incremental", "relative": True, "window": 12}
 VARIANTS: Mapping[str, tuple[dict[str, Any], float, str]] = {

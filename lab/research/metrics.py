@@ -25,10 +25,8 @@ from sdvg_core.files.video import write_mp4
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import Scene
 
-from .world import render_with_mask
-
-REACH = 8
-"""How many frames early or late a moment may be and still count as the same."""
+from .presence import at_its_place
+from .world import REACH, render_with_mask
 
 BEST = 40.0
 """Decibels above which frames count as equal."""
@@ -101,16 +99,25 @@ class Metric(Protocol):
 
 
 class Oracle:
-    """The pocket world's ground truth: quality in dB, lag in frames."""
+    """The pocket world's ground truth: quality in dB, lag in frames, and whether the mover is at its place."""
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
-        """Return means over the frames, and the quality of the worst block."""
-        verdict = judge(frames, parse(prompt))
-        blocks = [verdict.quality[first:last].mean() for first, last in pairwise((0, *seams, len(frames)))]
+        """Return means over the frames, and some of the last or the worst block.
+
+        NaN: the share of frames in which the mover is due, if there is none.
+        """
+        scene = parse(prompt)
+        verdict = judge(frames, scene)
+        placed = at_its_place(frames, scene)
+        blocks = [slice(first, last) for first, last in pairwise((0, *seams, len(frames)))]
+        qualities = [float(verdict.quality[block].mean()) for block in blocks]
         return {
             "quality": float(verdict.quality.mean()),
-            "worst_block_quality": float(min(blocks)),
+            "worst_block_quality": min(qualities),
+            "last_block_quality": qualities[-1],
             "lag": float(verdict.lag.abs().float().mean()),
+            "at_its_place": float(placed.nanmean()),
+            "last_block_at_its_place": float(placed[blocks[-1]].nanmean()),
         }
 
 

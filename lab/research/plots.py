@@ -56,6 +56,7 @@ LOOKS = {
     "first": LineStyle("first m blocks the target's", BLACK, "o", "-"),
     "handover-2": LineStyle("first m, 2 steps handed over", RED, "P", "-"),
     "handover-3": LineStyle("first m, 3 steps handed over", RED, "X", "--"),
+    "passes-2": LineStyle("first m, 2 passes of the target", SKY, "v", "-"),
     "stride": LineStyle("every nth block the target's", GREEN, "v"),
     "stride-2": LineStyle("every nth, 2 steps handed over", GREEN, "P"),
     "stride-3": LineStyle("every nth, 3 steps handed over", GREEN, "X"),

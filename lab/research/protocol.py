@@ -88,6 +88,9 @@ def _configurations(blocks: int, taus: list[float], handovers: list[int]) -> Ite
         yield Configuration(f"first@{m}", "first", _first(m))
     for steps, m in product(handovers, dict.fromkeys(min(m, blocks) for m in (2, 4, blocks))):
         yield Configuration(f"handover-{steps}@{m}", f"handover-{steps}", _first(m, steps))
+    if fewer := min(handovers, default=0):  # the control for a handover: as few passes of the target, and no draft
+        for m in dict.fromkeys(min(m, blocks) for m in (2, 4, blocks)):
+            yield Configuration(f"passes-{fewer}@{m}", f"passes-{fewer}", Route(First(m), target_steps=fewer))
     for steps, n in product([0, *handovers], STRIDES):
         group = f"stride-{steps}" if steps else "stride"
         yield Configuration(f"{group}@{n}", group, Route(Stride(n), handover=steps))

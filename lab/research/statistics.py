@@ -60,13 +60,17 @@ class Bootstrap:
         self.weights: Array = np.concatenate([np.ones((1, prompts), dtype=np.int64), drawn]) / prompts
 
     def means(self, values: Array) -> Array:
-        """Return the mean over prompts in every draw, `(draws, ...)`, of `(prompts, ...)`."""
-        return np.tensordot(self.weights, values, axes=1)
+        """Return the mean over prompts in every draw, `(draws, ...)`, of `(prompts, ...)`; NaN is left out."""
+        counted = np.isfinite(values)
+        sums: Array = np.tensordot(self.weights, np.where(counted, values, 0.0), axes=1)
+        return (
+            sums if counted.all() else _divide(sums, np.tensordot(self.weights, counted.astype(np.float64), axes=1))
+        )
 
     def mean(self, values: Array) -> Interval:
-        found = interval(self.means(values))
-        assert found is not None
-        return found
+        figures = interval(self.means(values))
+        assert figures is not None
+        return figures
 
 
 def interval(draws: Array) -> Interval | None:
@@ -85,8 +89,8 @@ def interval(draws: Array) -> Interval | None:
 
 
 def metric(name: str) -> NumberOf:
-    """Return a function that reads a metric from a row."""
-    return lambda row: float(row["metrics"][name])
+    """Return a function that reads a metric from a row; NaN if it has no value for that video."""
+    return lambda row: float(row["metrics"][name] if row["metrics"][name] is not None else np.nan)
 
 
 def cost_with(weights: Mapping[str, float]) -> NumberOf:
@@ -107,11 +111,13 @@ class Table:
     bootstrap: Bootstrap
 
     def per_prompt(self, configuration: str, number_of: Callable[[Record], float | list[float]]) -> Array:
-        """Return a number (or several) per prompt, the mean over its seeds: `(prompts, ...)`."""
+        """Return a number (or several) per prompt, the mean over its seeds: `(prompts, ...)`. NaN is left out."""
         rows = self.rows[configuration]
-        values = [[number_of(rows[prompt, seed]) for seed in self.seeds] for prompt in self.prompts]
-        means: Array = np.array(values, dtype=np.float64).mean(axis=1)
-        return means
+        numbers = [[number_of(rows[prompt, seed]) for seed in self.seeds] for prompt in self.prompts]
+        values = np.array(numbers, dtype=np.float64)
+        counted = np.isfinite(values)
+        means: Array = values.mean(axis=1)
+        return means if counted.all() else _divide(np.where(counted, values, 0.0).sum(axis=1), counted.sum(axis=1))
 
     def means(self, configuration: str, number_of: NumberOf) -> Array:
         return self.bootstrap.means(self.per_prompt(configuration, number_of))
@@ -119,9 +125,24 @@ class Table:
     def mean(self, configuration: str, number_of: NumberOf) -> Interval:
         return self.bootstrap.mean(self.per_prompt(configuration, number_of))
 
+    def median(self, configuration: str, number_of: NumberOf) -> float:
+        """Return the median over prompts."""
+        return float(np.nanmedian(self.per_prompt(configuration, number_of)))
+
+    def left_out(self, configuration: str, number_of: NumberOf) -> int:
+        """Return the number of prompts without a value."""
+        return int(np.isnan(self.per_prompt(configuration, number_of)).sum())
+
     def difference(self, configuration: str, other: str, number_of: NumberOf) -> Interval:
         """Return by how much a configuration is above another, pair by pair."""
         return self.bootstrap.mean(self.per_prompt(configuration, number_of) - self.per_prompt(other, number_of))
+
+
+def _divide(sums: Array, counts: npt.NDArray[Any]) -> Array:
+    """Return means; NaN where nothing is counted."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means: Array = sums / counts
+    return means
 
 
 def make_table(rows: Sequence[Record], prompts: Sequence[str], seeds: Sequence[int]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,12 @@ QUALITIES = {
     "reward_mean": "mean reward of the frames",
 }
 """What videos are ranked by, with its name in words; the first one that was measured counts."""
+OF_WORLD = {
+    "last_block_quality": "last block, dB",
+    "at_its_place": "at its place",
+    "last_block_at_its_place": "at its place, last block",
+}
+"""What else is shown of the small world's videos, and the heads of its columns."""
 
 
 def summarise_study(rows: Sequence[Record], plan: Plan) -> dict[str, Any]:
@@ -54,9 +60,22 @@ def summarise_study(rows: Sequence[Record], plan: Plan) -> dict[str, Any]:
 
 def table_of_rows(rows: Sequence[Record], plan: Plan, quality: str) -> list[list[Any]]:
     """Return every video in a line under a head, for a csv. `quality`: the metric."""
-    cost, names = cost_with(plan.weights), ("configuration", "prompt", "seed", "route", "target_calls")
-    lines = [[*(row[n] for n in names), f"{cost(row):.3f}", f"{row['metrics'][quality]:.3f}"] for row in rows]
-    return [[*names, "cost", quality], *lines]
+    names = ("configuration", "prompt", "seed", "route", "target_calls")
+    measured = [quality, *_of_world(rows[0]["metrics"])]
+    cost = cost_with(plan.weights)
+    lines = [
+        [*(row[name] for name in names), f"{cost(row):.3f}", *(_cell(row["metrics"][name]) for name in measured)]
+        for row in rows
+    ]
+    return [[*names, "cost", *measured], *lines]
+
+
+def _of_world(metrics: Iterable[str]) -> list[str]:
+    return [name for name in OF_WORLD if name in metrics]
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 def _configuration(
@@ -79,6 +98,13 @@ def _configuration(
         "group": configuration.group,
         "tau": policy.tau if isinstance(policy, Gate) else None,
         "metrics": {m: table.mean(name, metric(m)) for m in metrics},
+        "median": table.median(name, quality_of),
+        "minus_target": {
+            m: table.difference(name, TARGET_ONLY, metric(m))
+            for m in _of_world(metrics)
+            if TARGET_ONLY in ends and name != TARGET_ONLY
+        },
+        "left_out": {m: table.left_out(name, metric(m)) for m in _of_world(metrics)},
         **{cost: table.mean(name, cost_of) for cost, cost_of in costs.items()},
         "draft_calls": table.mean(name, lambda row: row["draft_calls"]),
         "draft_share": interval(accepted.mean(axis=1)),
@@ -108,7 +134,7 @@ MATCHED = {
 
 def page_text(summary: Numbers) -> str:
     """Return the whole page."""
-    return f"{_opening(summary)}\n\n{_table(summary)}\n"
+    return "\n\n".join([_opening(summary), _table(summary), *_world(summary)]) + "\n"
 
 
 def _opening(summary: Numbers) -> str:
@@ -151,6 +177,29 @@ def _table(summary: Numbers) -> str:
         for c in summary["configurations"]
     ]
     return markdown(header, rows)
+
+
+def _world(summary: Numbers) -> Iterator[str]:
+    """Yield what else is known of the small world's videos."""
+    names = _of_world(summary["configurations"][0]["metrics"])
+    if not names:
+        return
+    header = ["configuration", "median, dB"]
+    for name in names:
+        header += [OF_WORLD[name], "minus target-only"]
+    rows = [[c["name"], f"{c['median']:.2f}", *_world_cells(c, names)] for c in summary["configurations"]]
+    left_out = max(of for c in summary["configurations"] for of in c["left_out"].values())
+    yield (
+        "*At its place*: the share of frames that show the moving thing where it is due, half a second early or "
+        f"late at most. Prompts in which it never is due are left out: {left_out} of {summary['prompts']} at most."
+    )
+    yield markdown(header, rows)
+
+
+def _world_cells(configuration: Numbers, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        yield with_interval(configuration["metrics"][name])
+        yield with_interval(configuration["minus_target"].get(name), sign="+")
 
 
 def _matched_cell(at_same: Numbers, curve: str, cost: str) -> str:

@@ -159,8 +159,7 @@ def _row(models: StudyModels, run: Run) -> Record:
     scores = [record.decision.known_scores for record in records]
 
     def of(many: Callable[[Sequence[float]], float]) -> list[float | None]:
-        found = [many(values) if values else math.nan for values in scores]
-        return [value if math.isfinite(value) else None for value in found]
+        return [_finite(many(values)) if values else None for values in scores]
 
     return {
         "route": "".join(OUTCOME_LETTERS[outcome_of(record)] for record in records),
@@ -171,10 +170,14 @@ def _row(models: StudyModels, run: Run) -> Record:
         "metrics": {
             "reward_mean": float(torch.cat(rewards).mean()),
             "reward_worst": float(torch.stack([reward.min() for reward in rewards]).mean()),
-            **dict(pair for pairs in measured for pair in pairs),
+            **{name: _finite(value) for pairs in measured for name, value in pairs},
         },
         "latents_sha256": digest(torch.cat([one.block.latents for one in emitted], dim=2)),
     }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _passes(records: Sequence[BlockRecord]) -> dict[str, int]:

@@ -32,6 +32,8 @@ from sdvg_core.pocket.world import (
 
 HELD_OUT_SHARE = 8
 """One prompt in this many is held out of training."""
+REACH = 8
+"""How many frames early or late a moment of a clip may be and still count as the same."""
 
 
 def is_held_out(scene: Scene) -> bool:
@@ -56,7 +58,7 @@ def render_with_mask(scene: Scene, times: Tensor) -> tuple[Tensor, Tensor]:
     frames = ground.expand(len(times), -1, -1, -1)
     mask = torch.zeros(len(times), 1, SIZE, SIZE)
     for thing in scene.things:
-        cover, shade = _draw(thing, times.float())
+        cover, shade = draw_thing(thing, times.float())
         colour = torch.tensor(COLOURS[thing.colour]).view(1, 3, 1, 1) * shade
         frames = frames + (colour - frames) * cover
         mask = mask + (1 - mask) * cover
@@ -99,7 +101,7 @@ def _bounce(where: Tensor, room: float) -> Tensor:
     return torch.minimum(folded, 2 * room - folded)
 
 
-def _draw(thing: Thing, times: Tensor) -> tuple[Tensor, Tensor]:
+def draw_thing(thing: Thing, times: Tensor) -> tuple[Tensor, Tensor]:
     """Return how much of each pixel a thing covers, `f 1 h w`, and how brightly it is lit there."""
     axis = torch.arange(SIZE, dtype=torch.float32) + 0.5
     across, down = centre(thing, times)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from lab.research.metrics import BEST, REACH
+from lab.research.metrics import BEST
+from lab.research.world import REACH
 from sdvg_core.pocket.world import COLOURS, DIRECTIONS, GROUNDS, PACES, PLACES, RADII, SHAPES, SIZE, Scene, Thing
 
 LEAST = 12

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from lab.research.metrics import judge
+from lab.research.presence import presence
 from lab.research.world import draw_scene
 from lab.rows import add_rows, read_rows
 from sdvg_core.causal_wan.modules import WanTree
@@ -31,7 +32,6 @@ from sdvg_core.pocket.world import Scene
 
 from .causal import BLOCK, BLOCKS, FRAMES, SCHEDULE, Prompted
 from .common import seeded
-from .presence import presence
 from .roll_out import FIRST, roll_out
 from .shipped import Shipped, load_model
 

@@ -22,8 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.research.metrics import BEST, REACH, judge, levels, weighted_error
-from lab.research.world import centre, render, render_with_mask
+from lab.research.metrics import BEST, judge, levels, weighted_error
+from lab.research.presence import presence
+from lab.research.world import REACH, centre, render, render_with_mask
 from lab.rows import add_rows, read_rows
 from sdvg_core import Streamer, VideoRequest, pocket_options, trained_set
 from sdvg_core.files.footage import read_footage
@@ -35,7 +36,6 @@ from sdvg_core.weights.latents import save_latents
 from .common import seeded
 from .contact_sheet import Strip, draw
 from .measure_pair import interval_of_mean, numbers_of, scenes_of
-from .presence import presence
 
 BLOCKS, FRAMES = 4, 45
 SEAMS = tuple(range(9, FRAMES, 12))

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lab.research.presence import at_its_place
 from lab.research.world import render
 from lab.rows import add_rows, read_rows
 from sdvg_core.decoders.open import load_vae
@@ -33,7 +34,6 @@ from .causal import FRAMES
 from .common import seeded
 from .many_scenes import Scenes, quality
 from .measure_pair import KINDS, SEAMS, interval_of_mean, numbers_of, scenes_of
-from .presence import at_its_place
 from .roll_out import roll_out
 from .shapes import ShapeNet
 from .shipped import Shipped, load_model

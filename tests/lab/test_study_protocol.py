@@ -37,7 +37,7 @@ def test_the_oracle_finds_the_truth_good_and_the_worst_block_bad():
     worse = Oracle().measure(spoilt, PROMPT, [9])
     assert worse["worst_block_quality"] < found["quality"] - 10
     assert worse["worst_block_quality"] < worse["quality"] < found["quality"]
-    assert set(found) == {"quality", "worst_block_quality", "lag"}
+    assert worse["last_block_quality"] == worse["worst_block_quality"]
 
 
 # --- an external command
@@ -77,7 +77,7 @@ def test_names_are_unique_and_say_what_they_are():
     names = [c.name for c in configurations]
     assert len(set(names)) == len(names)
     by_name = {c.name: c for c in configurations}
-    assert len(names) == 39
+    assert by_name["passes-2@9"].route == Route(First(9), target_steps=2)
     assert by_name["hybrid@-0.7"].route == route_preset("hybrid")
     assert [name for name in names if name.startswith("hybrid")] == [f"hybrid@{t:g}" for t in (-1.25, -0.7, -0.4)]
     assert by_name["stride-3@4"].route == Route(Stride(4), handover=3)

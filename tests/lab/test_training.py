@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lab.research.metrics import REACH, judge
-from lab.research.world import render, render_with_mask
+from lab.research.metrics import judge
+from lab.research.presence import at_its_place, presence
+from lab.research.world import REACH, render, render_with_mask
 from lab.training import gpu_clips, train_drafter, train_hours
 from lab.training.causal import FRAMES, SCHEDULE, Prompted
 from lab.training.common import seeded
@@ -17,7 +18,6 @@ from lab.training.gpu_clips import Data, World
 from lab.training.many_scenes import Scenes, quality, recognise
 from lab.training.measure_pair import SEAMS, HandedOver, scenes_of
 from lab.training.on_gpu import Gradients, HalfPrompted
-from lab.training.presence import at_its_place, presence
 from lab.training.roll_out import moment
 from lab.training.shipped import Shipped, load_model
 from lab.training.train_drafter import Trainer, first_losses, later_losses, main

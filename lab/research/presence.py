@@ -1,4 +1,4 @@
-"""Whether a thing is in the picture at all, in the right colour: what decibels do not say.
+"""Whether a thing is in the picture, in its colour and at its place: what decibels do not say.
 
 Bare ground scores as high as a poor thing. So every pixel is called by the nearest of the world's colours or of its
 row's ground, and a thing is there if a third of the pixels that should show it have its colour, wherever they are.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lab.research.metrics import REACH
-from lab.research.world import _draw
 from sdvg_core.pocket.world import COLOURS, GROUNDS, SIZE, Scene, Thing
+
+from .world import REACH, draw_thing
 
 SHADES = (0.85, 1.0, 1.15)
 ENOUGH = 1 / 3
@@ -66,7 +66,7 @@ def _called(frames: Tensor, scene: Scene) -> Tensor:
 
 def _visible(scene: Scene, times: Tensor) -> list[Tensor]:
     """Return the pixels that show each thing, the one farthest back first, `f h w` each."""
-    covers = [_draw(thing, times.float())[0][:, 0] for thing in scene.things]
+    covers = [draw_thing(thing, times.float())[0][:, 0] for thing in scene.things]
     shown = []
     for number, cover in enumerate(covers):
         for nearer in covers[number + 1 :]:
