@@ -138,22 +138,24 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     check_vae(wired.vae, wired.tae_kind)
     job = with_picture_of_start(with_kept(wired, kept_blocks))
     prompts, text_notes = resolve_texts(job.prompts)
-    job = replace(job, prompts=prompts, controlled=states_control(prompts[0].conditioning))
+    kept_count = job.kept.blocks if job.kept else 0
+    makes_blocks = kept_count < wired.request.blocks
+    job = replace(job, prompts=prompts, controlled=makes_blocks and states_control(prompts[0].conditioning))
     for role, control in job.controls.items():
         check_control(job.models[role], control, role)
     resolved = resolve(job)
-    kept_count = job.kept.blocks if job.kept else 0
     clip_blocks = len(resolved.plan.clip) - kept_count  # `plan.clip` includes the locked ones
-    first_block = resolved.plan.new_indices.start - kept_count
-    unread = _unread_note(job, resolved.plan)
-    resolved = _shortened(resolved, job, kept_count)
+    whole = resolved.plan
+    first_block = whole.new_indices.start - kept_count
+    unread = _unread_note(job, whole)
+    resolved = _shortened(resolved, job, kept_count, wired.request.blocks)
     job = job.restrict_to(resolved.plan.models_needed)
     check_loras(job.models)
     channels = job.main.model.diffusion_model.text_dim
     conditions = read_conditions(job.prompts, channels, scored="scorer" in resolved.plan.models_needed)
     progress = NodeProgress(
         job.node_id,
-        kept_count + resolved.request.blocks,
+        wired.request.blocks,
         _most_steps(job.presets.values()),
         workflow_id=job.workflow_id,
         directions=wired.request.directions,
@@ -169,15 +171,14 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     )
     if job.signature:
         own_drafts = job.request.drafter_context == "own"
-        asked = asked_of_run(job.signature, resolved.plan, progress.live.begin, own_drafts=own_drafts)
+        asked = asked_of_run(job.signature, whole, progress.live.begin, own_drafts=own_drafts)
         progress.live.trace = Trace(progress.live.begin["run"], asked)
     memory = memory_of(job)
     check_room(memory)
     model_notes = (*dict.fromkeys(note for role in job.models for note in of_models[role]), *job.notes)
-    of_starts = notes_on_starts(
-        (entry.index for entry in job.prompts), range(first_block, resolved.plan.new_indices.stop)
-    )
-    image = (resolved.width, resolved.height, resolved.plan.spans[-1].stop)
+    shown = range(first_block, first_block + (job.until_block or wired.request.blocks))
+    of_starts = notes_on_starts((entry.index for entry in job.prompts), shown)
+    image = (resolved.width, resolved.height, resolved.plan.stop)
     size_note = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
     texts = [condition.text for _, condition in conditions.entries]
     part_notes = notes_on(job.execution, job.router.scorer, texts)
@@ -206,20 +207,21 @@ def _unread_note(job: Job, plan: RunPlan) -> tuple[str, ...]:
     return () if job.kept or not names else (f"Without effect, as no block asks for it: {', '.join(names)}.",)
 
 
-def _shortened(resolved: ResolvedRequest, job: Job, kept_count: int) -> ResolvedRequest:
-    """Return the request up to `until_block`. Raises `BadInput` if that is not one of the blocks to make.
+def _shortened(resolved: ResolvedRequest, job: Job, kept_count: int, last: int) -> ResolvedRequest:
+    """Return the request up to `until_block`, or else up to block `last`: none is left if all are kept.
 
-    After kept blocks, drop the note that no block needs the target: the kept ones may have used it.
+    After kept blocks, drop the note that no block needs the target: the kept ones may have used it. Raises `BadInput`
+    if `until_block` is not one of the blocks to make.
     """
     if job.kept:
         resolved = replace(resolved, notes=tuple(note for note in resolved.notes if note != NO_TARGET_BLOCK))
-    if not job.until_block:
-        return resolved
-    last = kept_count + len(resolved.plan.spans)
-    if not kept_count < job.until_block <= last:
+    until = job.until_block or last
+    if job.until_block and kept_count == last:
+        raise BadInput(f"until_block is {until}, and every block is locked; set it to 0, or unlock some")
+    if job.until_block and not kept_count < until <= last:
         made = f"the run makes blocks {kept_count + 1} to {last}"
-        raise BadInput(f"until_block is {job.until_block}, and {made}; choose one of these, or 0 for all")
-    blocks = resolved.plan.blocks[: job.until_block - kept_count]
+        raise BadInput(f"until_block is {until}, and {made}; choose one of these, or 0 for all")
+    blocks = resolved.plan.blocks[: until - kept_count]
     return replace(resolved, plan=replace(resolved.plan, blocks=blocks))
 
 
@@ -239,7 +241,7 @@ def _make(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, Tensor, RunRepo
         if shows_clip:
             live.clip_frames = sum(map(len, clips[: ready.clip_blocks]))
         frames = torch.cat(clips)  # once: a long video has gigabytes
-        if records and not job.until_block:  # a run up to a block is a trial beside the film: nothing to lock
+        if not job.until_block:  # a run up to a block is a trial beside the film: nothing to lock
             spans = (*run.plan.clip[ready.clip_blocks :], *run.plan.spans[: len(records)])
             size = (ready.resolved.width, ready.resolved.height)
             start = run.inputs.start
@@ -388,6 +390,7 @@ def _report(
         load={},
         request={
             **as_json(request),
+            "blocks": ready.progress.live.begin["of"] - ready.kept_count,
             "continue_from": "IMAGE" if job.start and not job.restyles else latent,
             "start_image": None if job.start_image is None else "IMAGE",
             **restyled,

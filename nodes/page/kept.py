@@ -126,9 +126,9 @@ def write_kept(kept: KeptBlocks) -> int:
 
 def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: int | None) -> None:
     """Raise `BadInput` unless a run of that many blocks and that size can begin with them; None is not checked."""
-    if blocks is not None and kept.blocks >= blocks:
+    if blocks is not None and kept.blocks > blocks:
         raise BadInput(
-            f"all {blocks} blocks are locked, so there is nothing to make; make the video longer, or unlock some"
+            f"{kept.blocks} blocks are locked, and the video has {blocks}; make it longer, or unlock some"
         )
     if width is not None and height is not None and (width, height) != (kept.width, kept.height):
         sizes = f"{kept.width} x {kept.height} pixels and the video {width} x {height}"
@@ -136,7 +136,10 @@ def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: 
 
 
 def with_kept(job: Job, text: str) -> Job:
-    """Return the job for the blocks after the kept ones. Write these to disk if the page has not."""
+    """Return the job for the blocks after the kept ones. Write these to disk if the page has not.
+
+    If there are none, it is for one more, which is planned and not made.
+    """
     kept = find_kept(text)
     if kept is None:
         return job
@@ -148,7 +151,7 @@ def with_kept(job: Job, text: str) -> Job:
     takes = read_takes(request.takes, request.blocks).items()
     request = replace(
         request,
-        blocks=request.blocks - kept.blocks,
+        blocks=max(1, request.blocks - kept.blocks),
         directions=request.directions[kept.blocks :],
         takes=", ".join(f"{at + 1 - kept.blocks}:{take}" for at, take in takes if at >= kept.blocks),
     )

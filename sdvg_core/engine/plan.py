@@ -96,8 +96,8 @@ class Lead:
 class RunPlan:
     """The blocks of a run.
 
-    `clip`: spans of the clip or start image that it continues. `blocks`: the new ones. `models_needed`: those that
-    a new block may need. `notes`: for the report.
+    `clip`: spans of the clip or start image that it continues. `blocks`: the new ones; none if it shows the clip
+    alone. `models_needed`: those that a new block may need. `notes`: for the report.
     """
 
     route: Route
@@ -115,7 +115,12 @@ class RunPlan:
     @property
     def new_indices(self) -> range:
         """The indices of the new blocks."""
-        return range(self.spans[0].index, self.spans[-1].index + 1)
+        return range(self.spans[0].index, self.spans[-1].index + 1) if self.spans else range(0)
+
+    @property
+    def stop(self) -> int:
+        """The number of latent frames of the whole video."""
+        return self.spans[-1].stop if self.spans else self.lead.frames
 
     @property
     def strengths(self) -> tuple[Strength, ...]:
@@ -237,7 +242,7 @@ def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> Non
     if "drafter" in plan.models_needed and skip >= steps_made(drafter):
         problem = f"the clip replaces {skip} steps, and drafts stop after {steps_made(drafter)}"
         raise BadInput(f"{problem}; give a stronger word, a number, or the drafter more draft_steps")
-    if plan.spans[0].index == 0:
+    if 0 in plan.new_indices:
         firsts = [model.first_timesteps or model.timesteps for model in (drafter, target)]
         check_strengths(plan.strengths[:1], firsts)
 

@@ -47,7 +47,7 @@ class Run:
             if clip:
                 check_clip(clip.latents, size, "the clip", "use the size it was made in")
         for control in inputs.controls:
-            control.check(self.plan.spans[-1].stop, *size[1:])
+            control.check(self.plan.stop, *size[1:])
         check_restyle(self.engine.models[0], self.engine.models[-1], self.plan)
 
     def play(self, stop: Callable[[], bool] = lambda: False) -> Generator[ShownBlock]:

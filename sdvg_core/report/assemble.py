@@ -72,7 +72,8 @@ def assemble_report(
     """
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
     scorer.pop("notes", None)
-    numbers = range(max(run.plan.spans[0].index, 1), run.plan.spans[-1].index + 2)
+    indices = run.plan.new_indices
+    numbers = range(max(indices.start, 1), indices.stop + 1)
     conditions = [(number, run.inputs.condition_of(number - 1)) for number in numbers]
     cuts = [number for (_, before), (number, after) in pairwise(conditions) if after.cut and after is not before]
     return RunReport(
@@ -89,7 +90,7 @@ def assemble_report(
             "takes": {str(place + 1): span.take for place, span in enumerate(run.plan.spans) if span.take > 1},
             **({"cuts": cuts} if cuts else {}),
             "drafter_context": run.drafter_context,
-            "latent_frames_given": run.plan.spans[0].start,
+            "latent_frames_given": run.plan.lead.frames,
             **({"kept": dict(kept)} if kept else {}),
         },
         versions=versions,

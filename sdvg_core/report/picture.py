@@ -138,7 +138,7 @@ def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
         low, high = _score_range(scored)
         _draw_scores(Panel(pen=pen, top=foot - SCORES, bottom=foot, column=column, low=low, high=high), blocks)
     every = 1 if len(blocks) <= ROOM_FOR_TEXT else math.ceil(len(blocks) / 10)
-    for place, number in enumerate(range(report.number_of(blocks[0]), report.number_of(blocks[-1]) + 1)):
+    for place, number in enumerate(map(report.number_of, blocks)):
         if number % every == 0:
             write(pen, LEFT + (place + 0.5) * column, foot + 60, str(number), FONT_SIZE, look.ink)
     for row, entries in enumerate(legend):

@@ -98,7 +98,7 @@ class RunReport:
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 
     def __post_init__(self) -> None:
-        if not self.blocks:
+        if not self.blocks and "kept" not in self.settings:  # a film that is locked whole has none of its own
             raise BadInput("the report has no block; let the run make one first")
         if not (math.isfinite(self.fps) and self.fps > 0):
             raise BadInput(f"fps is {self.fps}; give pixel frames per second, such as 16")

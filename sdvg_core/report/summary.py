@@ -85,7 +85,7 @@ def _tell_apart(score: float, threshold: float) -> tuple[str, str]:
 
 def summarise(report: RunReport) -> str:
     """Summarise a run in lines: length, route, acceptance, weakest frame, drift, seconds and notes."""
-    return "\n".join([*_figures(report), *report.notes])
+    return "\n".join(filter(None, [*_figures(report), *report.notes]))
 
 
 def _figures(report: RunReport) -> Iterator[str]:

@@ -11,18 +11,21 @@ import torch
 from host_run import make_job, video_of, with_inputs
 from sdvg_pack.nodes.host import reuse
 from sdvg_pack.nodes.host.model import attach_origin
-from sdvg_pack.nodes.host.sockets import PICTURE, StartValue
+from sdvg_pack.nodes.host.sockets import PICTURE, RouterValue, StartValue
 from sdvg_pack.nodes.page import kept as store
 from sdvg_pack.nodes.page.kept import find_kept
 from sdvg_pack.nodes.page.live import RUNS
 from sdvg_pack.nodes.page.routes import answer_keep
+from sdvg_pack.nodes.report import RouteReport
 from sdvg_pack.nodes.run import run_job
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.nodes.start import EXTEND
 from sdvg_pack.sdvg_core.engine.reuse import Store
 from sdvg_pack.sdvg_core.engine.types import Span
 from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.report.run_report import report_from_dict
 from sdvg_pack.sdvg_core.settings.context import get_preset
+from sdvg_pack.sdvg_core.settings.route import Budget, First, Route, Stride, TargetOnly
 from sdvg_pack.sdvg_core.weights.latents import load_latents, save_latents
 from torch import Tensor
 
@@ -280,6 +283,52 @@ def test_lock_without_a_hash_of_its_clip_loads(parts, kept, monkeypatch):
     assert store.UNREAD in report.notes
 
 
+@in_turn("start, restarted", ["", *STARTS], [False, True])
+def test_run_without_new_blocks_shows_the_locked_film(parts, kept, monkeypatch, start, restarted):
+    """Catches: a refused run once the last shot is locked, a model's pass for it, or a block more or fewer."""
+    job = with_inputs(make_job(parts), blocks=3)
+    job = begun_with(job, start, kept[2]) if start else job
+    frames, latent, _, live = run_job(job)
+    text = text_of(live, 3)
+    if restarted:
+        answer_keep({"blocks": text})
+        monkeypatch.setattr(store.RUNS, "now", list)
+    shown = run_job(job, text)
+    report, done = shown[2], shown[3].done
+    assert torch.equal(shown[0], frames)
+    assert torch.equal(shown[1]["samples"], latent["samples"])
+    assert shown[3].clip_frames == live.clip_frames
+    assert report.blocks == ()
+    assert report.settings["blocks"] == 0
+    assert report.notes[0].startswith("Blocks 1 to 3 were locked")
+    assert not any("Stopped" in note for note in report.notes)
+    assert (done["blocks"], done["of"], done["stopped"]) == (0, 0, False)
+    assert done["digests"] == live.done["digests"]
+    assert [(event["outcome"], event["number"], event["of"]) for event in shown[3].events] == [
+        ("given", number, 3) for number in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize("route", [Route(First(2)), Route(Stride(2)), Route(TargetOnly()), Budget(0.5)], ids=str)
+def test_locked_film_is_shown_whatever_the_route(parts, route):
+    """Catches: a route that is refused for a block which nobody asked for."""
+    job = make_job(parts, router=RouterValue(route, parts.scorer))
+    frames, _, _, live = run_job(job)
+    assert torch.equal(run_job(job, text_of(live, 9))[0], frames)
+
+
+def test_report_of_a_locked_film_is_drawn(parts):
+    """Catches: a report that cannot be drawn, summed up or read again without a block."""
+    job = with_inputs(make_job(parts), blocks=KEEP)
+    *_, live = run_job(job)
+    report = run_job(job, text_of(live, KEEP))[2]
+    picture, record = RouteReport.execute(report=report).args
+    assert picture.shape[0] == 1
+    again = report_from_dict(json.loads(record))
+    assert again.blocks == ()
+    assert again.settings["kept"]["blocks"] == KEEP
+
+
 def test_lock_of_one_frame_is_no_picture(parts):
     """Catches: a single latent frame of locked blocks held for a block of its own, as a start image is."""
     preset = get_preset("self-gradient-forcing-framewise")
@@ -311,7 +360,7 @@ REFUSED = [
         None,
         "the locked blocks have 32 x 32 pixels and the video 64 x 32",
     ),
-    ({"blocks": KEEP}, None, f"all {KEEP} blocks are locked"),
+    ({"blocks": KEEP - 1}, None, f"{KEEP} blocks are locked, and the video has {KEEP - 1}"),
     ({}, "4:0123456789abcdef", "has no file of the locked blocks 1 to 4"),
     ({}, "four", "the locked blocks are 'four'"),
     ({}, "0:0123456789abcdef", "the locked blocks are '0:0123456789abcdef'"),
@@ -348,6 +397,8 @@ def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts, kept):
     for block in (6, 10):
         with pytest.raises(BadInput, match=f"until_block is {block}, and the run makes blocks 7 to 9"):
             run_job(replace(make_job(parts), until_block=block), further)
+    with pytest.raises(BadInput, match="until_block is 9, and every block is locked"):
+        run_job(replace(make_job(parts), until_block=9), text_of(live, 9))
 
 
 def test_after_twenty_runs_the_beginning_on_the_screen_can_be_kept(parts):
