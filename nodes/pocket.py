@@ -42,6 +42,7 @@ class PocketModels(io.ComfyNode):
                     "prompt",
                     default=DEFAULT_PROMPT,
                     multiline=True,
+                    dynamic_prompts=True,
                     extra_dict={"sdvg_examples": EXAMPLE_PROMPTS},  # nodes/web/widgets.js offers them
                 ),
                 io.Boolean.Input("strict", default=False, optional=True, advanced=True),

@@ -120,6 +120,7 @@ class NodeProgress:
             "seconds": report.seconds.total,
             "speed_up": report.speed_up,
             "digests": list(self.live.beginnings),
+            "clip_frames": self.live.clip_frames,
         }
         self._send(DONE_EVENT, self.live.done)
 

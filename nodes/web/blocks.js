@@ -138,5 +138,6 @@ export function framesOf(blocks, { clip = false, image = false } = {}) {
  * @param {VideoStart} start
  */
 export function secondOf(number, start) {
-  return number > 1 ? framesOf(number - 1, start) / RATE : 0;
+  const clip = start.clipSeconds ?? 0;
+  return number > 1 ? clip + framesOf(number - 1, start) / RATE : clip;
 }

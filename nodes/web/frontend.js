@@ -207,6 +207,16 @@ export function promptNode(node) {
   return null;
 }
 
+/**
+ * The samplers of the open workflow whose positive comes from a node.
+ * @param {GraphNode} node
+ */
+export function samplersOf(node) {
+  return [...allNodes()].filter(
+    (other) => other.comfyClass === SAMPLER && promptNode(other) === node,
+  );
+}
+
 // --- which tabs of the page a run belongs to; node ids do not tell: every copy of a template has the same
 
 const QUEUED = "sdvg.queued"; // where the page finds it again after it was loaded anew

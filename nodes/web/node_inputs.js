@@ -1,11 +1,12 @@
 // What the nodes ask of the next run: reads and writes the widgets of a sampler and of what is upstream of it.
-import { fitDirections, fitTakes } from "./blocks.js";
+import { RATE, fitDirections, fitTakes } from "./blocks.js";
 import { after } from "./dom.js";
 import {
   isDrawn,
   isLinked,
   isWired,
   promptNode,
+  samplersOf,
   seedMoves,
   setWidgets,
   sourceOf,
@@ -16,7 +17,7 @@ import { text } from "./words.js";
 
 /** @type {Record<string, string>} */
 const TEXT_OF = { SDVGPrompt: "text", SDVGPocketModels: "prompt" }; // type of node -> its widget with the prompt
-const SHOWN = ["blocks", "directions", "takes", "kept_blocks"]; // the widgets that the strip shows
+const SHOWN = ["blocks", "directions", "takes", "kept_blocks", "until_block"]; // the widgets that the strip shows
 const MOST_BLOCKS = 4096; // that the sampler takes, unless its widget says otherwise
 const LIFE = 6000; // ms of a message
 
@@ -52,6 +53,7 @@ export class NodeInputs {
       directions: run?.directions,
       takes: run?.takes,
       kept_blocks: run?.info.kept,
+      until_block: run?.info.until,
     };
     return String(given[name] ?? "");
   }
@@ -63,6 +65,7 @@ export class NodeInputs {
       directions: this.read("directions"),
       takes: this.read("takes"),
       lock: this.read("kept_blocks"),
+      until: Number(this.read("until_block")),
       aspect: Number(this.read("width")) / Number(this.read("height")) || 1,
       start: this.start(),
     };
@@ -80,9 +83,13 @@ export class NodeInputs {
     /** @param {string} name */
     const linked = (name) => isLinked(this.node, (input) => input.name === name);
     const use = this.startUse();
+    const clip = linked("continue_from") || use === "extend";
+    const frames = this.run()?.done?.clip_frames;
     return {
-      clip: linked("continue_from") || use === "extend",
+      clip,
+      clipSeconds: clip && frames ? frames / RATE : null,
       image: linked("start_image") || use === "first frame",
+      restyle: use === "restyle",
       unknown: linked("start") && !use,
     };
   }
@@ -166,8 +173,20 @@ export class NodeInputs {
       if (this.refuseWired(name)) return;
       changes.push([this.node, widget, value]);
     }
-    if (source.widget.value !== prompt) changes.push([source.node, source.widget, prompt]);
+    if (source.widget.value !== prompt) {
+      changes.push([source.node, source.widget, prompt]);
+      this.noteShared(source.node);
+    }
     setWidgets(changes);
+  }
+
+  /**
+   * Say that other samplers have this prompt too, and so its new lines.
+   * @param {GraphNode} node
+   */
+  noteShared(node) {
+    const count = samplersOf(node).length;
+    if (count > 1) toast("info", text("shared", { count }), text("sharedDetail"), LIFE);
   }
 
   /**

@@ -352,8 +352,9 @@ async function hearAll() {
     takes,
     all.filter(({ until }) => until),
   );
+  const known = all.map(({ run }) => run);
   for (const { strip, key } of keys) {
-    strip.tell(key, forecasts.get(strip.node) ?? {});
+    strip.tell(key, forecasts.get(strip.node) ?? {}, known);
     const place = keyHere(idOf(strip.node));
     if (stripOf(place) === strip) update(place);
     else strip.refresh();

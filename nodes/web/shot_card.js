@@ -63,13 +63,29 @@ export class ShotCard {
     this.area.addEventListener("change", acts.prompt);
     this.area.addEventListener("keydown", acts.key);
     this.count.addEventListener("change", acts.length);
-    this.count.addEventListener("keydown", (event) => {
-      if (!event.ctrlKey && !event.metaKey) event.stopPropagation();
-    });
+    this.count.addEventListener("keydown", (event) => this.onCountKey(event));
     this.first = 1;
     this.last = 1;
+    this.made = 1; // blocks that are shown
     this.prompt = ""; // that is shown
     this.asked = ""; // the picture that is fetched
+  }
+
+  /**
+   * No key of the length is one of ComfyUI's shortcuts. Undoing takes back what is typed, or else the last edit, which the page does
+   * where the focus is in no box.
+   * @param {KeyboardEvent} event
+   */
+  onCountKey(event) {
+    if (!event.ctrlKey && !event.metaKey) event.stopPropagation();
+    else if (["z", "y"].includes(event.key.toLowerCase())) {
+      event.preventDefault();
+      const isTyped = this.count.value !== String(this.made);
+      this.count.value = String(this.made);
+      if (isTyped) return;
+      this.title.focus({ preventScroll: true });
+      this.title.dispatchEvent(new KeyboardEvent("keydown", event));
+    }
   }
 
   /** @param {ShownShot} shown */
@@ -77,6 +93,7 @@ export class ShotCard {
     const { number: shot, first, last, made, prompt } = shown;
     this.first = first;
     this.last = last;
+    this.made = made;
     this.element.hidden = !made; // the clip's
     this.element.setAttribute("aria-label", text("shot", { shot }));
     const begins = text("shotAt", { shot, seconds: shown.second.toFixed(1) });

@@ -40,8 +40,8 @@ export class Strip {
     this.run = null;
     /** @type {Run | null} */
     this.other = null; // the run that is shown beside it
-    /** @type {{ key: string, runs: Record<string, Forecast> } | null} */
-    this.answer = null; // of the server, by run, to what was asked then
+    /** @type {{ key: string, runs: Record<string, Forecast>, known: string[] } | null} */
+    this.answer = null; // of the server to what was asked then: forecasts by run, and the runs that it has
     /** @type {number | null} */
     this.tau = null; // that is tried while its line moves
     this.isOn = true;
@@ -122,7 +122,7 @@ export class Strip {
 
   /** Whether the server no longer has the run that is shown. */
   get isForgotten() {
-    return Boolean(this.run?.done && this.answer && !(this.run.run in this.answer.runs));
+    return Boolean(this.run?.done && this.answer && !this.answer.known.includes(this.run.run));
   }
 
   /** What is asked of the next run, as one text. */
@@ -163,9 +163,11 @@ export class Strip {
     const inputs = this.inputs.now();
     this.shown = this.inputs.key;
     this.view.shape(inputs.aspect);
-    this.view.draw(squaresOf(inputs, this.run, this.forecast), this.forecast);
+    this.view.draw(squaresOf(inputs, this.run, this.forecast));
+    this.view.showNext(inputs, this.forecast, this.isForgotten);
     const key = inputs.start.clip ? "lengthAdded" : "length";
-    const seconds = secondOf(inputs.blocks + 1, inputs.start).toFixed(1);
+    const own = { ...inputs.start, clipSeconds: null };
+    const seconds = secondOf(inputs.blocks + 1, own).toFixed(1);
     this.inputs.nameLength(this.lengthText(key, inputs.blocks, seconds));
     this.view.sum(this.run);
     this.drawParts();
@@ -198,10 +200,11 @@ export class Strip {
    * Take in what the server says of the next run beside each run that it knows; null: nothing. It is shown by a refresh.
    * @param {string} key what was asked
    * @param {Record<string, Forecast> | null} runs
+   * @param {string[]} [known] the runs that it has
    */
-  tell(key, runs) {
+  tell(key, runs, known = []) {
     if (key !== this.key) return; // it is late
-    this.answer = runs && { key, runs };
+    this.answer = runs && { key, runs, known };
     if (this.tau !== null) this.gate.say(madeText(this.forecast));
   }
 

@@ -55,7 +55,7 @@ export class StripActions {
   items(number) {
     const film = this.filmItems(number);
     if (!this.strip.view.squares.isUsable(number)) return [film];
-    const lock = this.strip.isForgotten ? null : this.lockItem(number);
+    const lock = this.lockRefusal(number) ? null : this.lockItem(number);
     const kept = keptBy(this.inputs.lock);
     const locks = [...(lock ? [lock] : []), ...(kept ? [this.releaseItem(number)] : [])];
     if (number <= kept) return [locks, film];
@@ -142,6 +142,15 @@ export class StripActions {
   }
 
   /**
+   * Why the blocks up to one cannot be locked, whatever picture they have; empty if they can.
+   * @param {number} number
+   */
+  lockRefusal(number) {
+    if (this.inputs.start.restyle) return text("restyled");
+    return this.strip.isForgotten ? text("forgotten", { blocks: blocksText(1, number) }) : "";
+  }
+
+  /**
    * What locks the blocks up to one; null if nothing does. `problem`: why a shot must not be locked now, or empty.
    * @param {number} number
    */
@@ -153,7 +162,7 @@ export class StripActions {
     const blocks = blocksText(1, number);
     const name = old ? text("lockOld", { blocks: old }) : text("lock", { blocks });
     const stale = old ? text("runFirst", { blocks: old }) : "";
-    const problem = strip.isForgotten ? text("forgotten", { blocks }) : stale;
+    const problem = this.lockRefusal(number) || stale;
     return { key: "k", text: name, problem, act: () => this.keep(found.lock) };
   }
 

@@ -228,7 +228,7 @@ export class Board {
     const first = from - this.before;
     const blocks = blocksText(first, first + count - 1);
     const all = this.board.shots.reduce((sum, { marks }) => sum + marks.length, 0);
-    return from > all ? text("adds", { blocks }) : text("changes", { blocks });
+    return from > all ? text("adds", { blocks }) : text("remakes", { blocks });
   }
 
   /**
@@ -374,6 +374,8 @@ export class Board {
   say(i) {
     const card = this.cards[i];
     if (!card) return; // it went with its text
+    if (!i && !card.area.value.trim())
+      toast("info", text("shotPrompt", { shot: 1 }), text("firstPrompt"), LIFE);
     if (card.area.value.trim() !== card.prompt)
       this.acts.write(sayShot(this.board, i, card.area.value));
     const shot = this.board.shots[i];

@@ -26,6 +26,14 @@ export function madeNext({ blocks }) {
 }
 
 /**
+ * Whether the next run is to end at a block that it does not make, which the server refuses.
+ * @param {Inputs} inputs
+ */
+export function isUntilWrong({ until, blocks, lock }) {
+  return until > 0 && (until <= keptBy(lock) || until > blocks);
+}
+
+/**
  * Whether the picture that is shown of a block was made for something else than is asked of it now.
  * @param {Forecast | null} forecast
  * @param {number | null} number
@@ -68,6 +76,7 @@ export function squaresOf(inputs, run, forecast) {
       kept: number <= keptBy(lock),
       usable,
       from: secondOf(number, start),
+      isAdded: start.clip && start.clipSeconds === null,
     };
   });
 }

@@ -1,7 +1,7 @@
 // What a strip says of blocks and runs.
 import { DIRECTIONS, GIVEN, OUTCOMES, outcomeOf } from "./blocks.js";
-import { hasFailed, secondsOf } from "./runs.js";
-import { madeNext } from "./strip_model.js";
+import { hasFailed, keptBy, secondsOf } from "./runs.js";
+import { isUntilWrong, madeNext } from "./strip_model.js";
 import { blocksText, outcomeText, text } from "./words.js";
 
 /** @param {number} number */
@@ -49,10 +49,21 @@ export function sentenceOf({ number, of, event, letter, take, again, uncertain, 
 }
 
 /**
- * What the next run makes; empty if nobody knows.
+ * What there is to say of the next run: why it will be refused, else what it makes; empty if nobody knows.
+ * @param {Inputs} inputs
  * @param {Forecast | null} forecast
+ * @param {boolean} isForgotten whether the server no longer has the run that is shown
  */
-export function forecastText(forecast) {
+export function nextText(inputs, forecast, isForgotten) {
+  const first = keptBy(inputs.lock) + 1;
+  if (isUntilWrong(inputs)) return text("untilWrong", { until: inputs.until });
+  if (isForgotten && first <= inputs.blocks)
+    return text("forgottenRun", { blocks: blocksText(first, inputs.blocks) });
+  return forecastText(forecast);
+}
+
+/** @param {Forecast | null} forecast */
+function forecastText(forecast) {
   const made = madeText(forecast);
   if (!forecast || !made) return "";
   const parts = [made];
@@ -111,7 +122,8 @@ export function summaryOf(run) {
  * @param {BlockEvent[]} events
  */
 function speedText(times, events) {
-  if (times >= 1) return text("faster", { times: decimal(times) });
+  if (decimal(times) === "1.0") return text("asFast");
+  if (times > 1) return text("faster", { times: decimal(times) });
   const remade = events.filter(({ outcome }) => outcome === "remade").length;
   const drafts = remade + events.filter(({ outcome }) => outcome === "kept").length;
   if (!remade) return text("slow");

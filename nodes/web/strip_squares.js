@@ -177,8 +177,9 @@ export class Squares {
     const element = this.square(number);
     const thumb = this.thumb(number);
     if (!element || !thumb) return;
-    if (element.parentElement)
-      element.parentElement.dataset.from = text("second", { seconds: square.from.toFixed(1) });
+    const seconds = square.from.toFixed(1);
+    const from = square.isAdded ? text("secondAdded", { seconds }) : text("second", { seconds });
+    if (element.parentElement) element.parentElement.dataset.from = from;
     if (!event?.sprite) thumb.className = "blank";
     const outcome = event && outcomeOf(event);
     element.style.backgroundColor = outcome?.colour ?? "";

@@ -2,7 +2,7 @@
 import { make, makeButton, nameElement } from "./dom.js";
 import { HEIGHT, SIDE, setSizes } from "./sizes.js";
 import { DriftLine } from "./strip_drift.js";
-import { forecastText, summaryOf, tally, verdictOf } from "./strip_sentences.js";
+import { nextText, summaryOf, tally, verdictOf } from "./strip_sentences.js";
 import { Sheet } from "./strip_sheet.js";
 import { Squares } from "./strip_squares.js";
 import { text } from "./words.js";
@@ -106,23 +106,23 @@ export class StripView {
   }
 
   /**
-   * Show the blocks, and the forecast of the next run.
+   * Show the blocks.
    * @param {Square[]} squares
-   * @param {Forecast | null} forecast
    */
-  draw(squares, forecast) {
+  draw(squares) {
     this.film.setAttribute("aria-label", text("film"));
     this.squares.size(squares.length);
     for (const square of squares) this.squares.draw(square);
-    this.showForecast(forecast);
   }
 
   /**
    * What the next run makes again.
+   * @param {Inputs} inputs
    * @param {Forecast | null} forecast
+   * @param {boolean} isForgotten
    */
-  showForecast(forecast) {
-    this.next.textContent = forecastText(forecast);
+  showNext(inputs, forecast, isForgotten) {
+    this.next.textContent = nextText(inputs, forecast, isForgotten);
     this.next.title = this.next.textContent;
     this.next.classList.toggle("nothing", Boolean(forecast && !/[^s]/.test(forecast.blocks)));
   }

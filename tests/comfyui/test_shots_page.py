@@ -61,10 +61,10 @@ def test_the_menu_says_what_is_made_again_before_it_is_done(page):
     assert page["edits"]["menu"] == [
         "take 1",
         "take 2",
-        "move earlier (changes blocks 1 to 8)",
-        "move later (changes blocks 4 to 8)",
-        "add a shot after it (changes blocks 6 to 11)",
-        "remove (changes blocks 4 to 6)",
+        "move earlier (remakes blocks 1 to 8)",
+        "move later (remakes blocks 4 to 8)",
+        "add a shot after it (remakes blocks 6 to 11)",
+        "remove (remakes blocks 4 to 6)",
     ]
 
 
@@ -98,12 +98,12 @@ def test_a_shot_shows_its_first_picture_and_can_be_kept(page):
     assert kept["kept"] == "3"
     assert kept["locked"] == [
         "unlock blocks 1 to 3",
-        "add a shot after it (changes blocks 4 to 12)",
+        "add a shot after it (remakes blocks 4 to 12)",
     ]
     assert kept["menu"] == [
-        "move later (changes blocks 4 to 9)",
-        "add a shot after it (changes blocks 7 to 12)",
-        "remove (changes blocks 4 to 6)",
+        "move later (remakes blocks 4 to 9)",
+        "add a shot after it (remakes blocks 7 to 12)",
+        "remove (remakes blocks 4 to 6)",
     ]
     assert page["again"]["outcomes"][:3] == ["given"] * 3
     assert "3 from an earlier run" in page["again"]["legend"], "blocks 4 to 6 are as they were"

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from comfy_page import HERE, call, run_node, write_modules
-from running_server import POCKET, SAMPLER, change, node, pocket
+from running_server import POCKET, ROOT, SAMPLER, change, node, pocket
 from sdvg_pack.nodes.page.signature import signature
 from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
 from sdvg_pack.sdvg_core.settings.request import check_directions, read_takes
@@ -27,6 +27,56 @@ def test_the_length_is_that_of_the_frames_which_the_decoder_makes(modules):
     for made, (_, given_frames, added) in zip(told, starts, strict=True):
         before = 4 * (given_frames - 1) + 1 if added else 0
         assert made == [4 * (given_frames + 3 * blocks - 1) + 1 - before for blocks in (1, 9, 100)]
+
+
+# A start, and the seconds at which the first two blocks begin.
+BEGINNINGS = [
+    ({}, [0, 9 / 16]),
+    ({"image": True}, [0, 13 / 16]),
+    ({"clip": True, "clipSeconds": None}, [0, 12 / 16]),
+    ({"clip": True, "clipSeconds": 2.5}, [2.5, 2.5 + 12 / 16]),
+]
+
+
+def test_blocks_begin_where_the_clip_ends(modules):
+    """Catches: blocks of an extended clip that begin at 0.0 s."""
+    seconds = call(
+        modules, "(start) => [1, 2].map((n) => js.secondOf(n, start))", [start for start, _ in BEGINNINGS]
+    )
+    assert seconds == [times for _, times in BEGINNINGS]
+
+
+# until_block, blocks and lock of a run, and whether the server refuses it.
+UNTIL = [
+    (0, 9, "", False),
+    (9, 9, "", False),
+    (10, 9, "", True),
+    (3, 9, "3:c", True),
+    (4, 9, "3:c", False),
+    (0, 3, "3:c", False),
+]
+
+
+def test_until_block_is_one_that_is_made(modules):
+    """Catches: a run that is refused for its last block, without a word before."""
+    cases = [{"until": until, "blocks": blocks, "lock": lock} for until, blocks, lock, _ in UNTIL]
+    assert call(modules, "js.isUntilWrong", cases) == [is_wrong for *_, is_wrong in UNTIL]
+
+
+SPEEDS = [(1.4, "1.4x as fast"), (1.02, "about as fast"), (0.97, "about as fast"), (0.6, "slower")]
+
+
+@pytest.mark.parametrize(("times", "words"), SPEEDS)
+def test_speed_is_told_in_words(modules, times, words):
+    """Catches: *1.0x as fast as the large model alone*."""
+    program = f"""
+    globalThis.i18n = {{ en: {(ROOT / "locales" / "en" / "main.json").read_text(encoding="utf-8")} }};
+    globalThis.app = {{ extensionManager: {{ setting: {{ get: () => "en" }} }} }};
+    const {{ summaryOf }} = await import("./strip_sentences.js");
+    const done = {{ speed_up: {times}, seconds: 1 }};
+    console.log(JSON.stringify(summaryOf({{ events: [], of: 9, info: {{}}, done }})));
+    """
+    assert any(line.startswith(words) for line in run_node(modules, program))
 
 
 DIGESTS = list("abcdef")

@@ -1,7 +1,7 @@
 import js from "@eslint/js";
 
 const page =
-  "AbortController Element HTMLElement IntersectionObserver Node ResizeObserver URL console createImageBitmap document";
+  "AbortController Element HTMLElement IntersectionObserver KeyboardEvent Node ResizeObserver URL console createImageBitmap document";
 const more = "getComputedStyle performance requestAnimationFrame sessionStorage setTimeout window";
 const globals = Object.fromEntries(`${page} ${more}`.split(" ").map((name) => [name, "readonly"]));
 

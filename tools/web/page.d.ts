@@ -63,6 +63,7 @@ interface RunDone {
   seconds?: number;
   speed_up: number | null;
   digests?: string[];
+  clip_frames?: number;
 }
 
 /** A run as far as it is known. `ended`: without a word of how. `stopping`: the server was asked to stop it. */
@@ -85,10 +86,12 @@ interface Forecast {
   seconds: number | null;
 }
 
-/** What a video starts from. */
+/** What a video starts from. `clipSeconds`: how long the clip is that it continues; null if there is none, or nobody knows yet. */
 interface VideoStart {
   clip: boolean;
+  clipSeconds: number | null;
   image: boolean;
+  restyle: boolean;
   unknown: boolean;
 }
 
@@ -98,11 +101,12 @@ interface Inputs {
   directions: string;
   takes: string;
   lock: string;
+  until: number;
   aspect: number;
   start: VideoStart;
 }
 
-/** A block as its square shows it. `from`: the second of the video at which it begins. */
+/** A block as its square shows it. `from`: the second of the video at which it begins; `isAdded`: after a clip whose length nobody knows. */
 interface Square {
   number: number;
   of: number;
@@ -115,6 +119,7 @@ interface Square {
   kept: boolean;
   usable: boolean;
   from: number;
+  isAdded: boolean;
 }
 
 interface Outcome {

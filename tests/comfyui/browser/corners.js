@@ -17,6 +17,9 @@ main(async (page, options) => {
   const prompted = await typeInPrompt(page);
   const locked = await lockLast(page);
   const typed = await typeOnCard(page);
+  const undone = await undoLength(page);
+  const emptied = await emptyFirst(page);
+  const until = await runUntil(page);
   const forgotten = await restartServer(page);
   const drawn = await drawWords(page);
   const copied = await copySampler(page);
@@ -24,9 +27,10 @@ main(async (page, options) => {
   const resized = await resize(page);
   const wrong = await openWrong(page);
   const bypassed = await bypass(page);
+  const restyled = await restyleClip(page);
   const extended = await extendClip(page);
   const inside = await putInside(page);
-  return { prompted, locked, typed, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
+  return { prompted, locked, typed, undone, emptied, until, restyled, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
 });
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
@@ -76,7 +80,11 @@ function lockOf(page, number) {
   return card(page, number).locator(".sdvg-shot-keep").evaluate((one) => [one.disabled, one.getAttribute("aria-pressed"), one.title]);
 }
 
-/** The last card locked by its button, and unlocked by it again. */
+function outcomes(page) {
+  return page.evaluate(() => [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.outcome ?? null));
+}
+
+/** The last card locked by its button, the run of a video that is locked whole, and the lock given up again. */
 async function lockLast(page) {
   const states = [await lockOf(page, 3)];
   await press(card(page, 3).locator(".sdvg-shot-keep"), " ");
@@ -85,21 +93,106 @@ async function lockLast(page) {
   const lock = (await read(page, "kept_blocks")).split(":")[0];
   states.push(await lockOf(page, 3));
   const looks = await card(page, 3).evaluate((one) => [one.querySelector(".sdvg-shot-take").disabled, getComputedStyle(one.querySelector("textarea")).opacity]);
+  await run(page);
+  await quiet(page, 700);
+  const film = { outcomes: await outcomes(page), error: await page.locator(".sdvg-error").textContent(), next: await nextRun(page), time: await page.locator(".sdvg-time").textContent() };
   await press(card(page, 1).locator(".sdvg-shot-keep"), " ");
   await quiet(page, 700);
-  return { states, lock, looks, left: await read(page, "kept_blocks") };
+  return { states, lock, looks, film, left: await read(page, "kept_blocks") };
+}
+
+function nextRun(page) {
+  return page.locator(".sdvg-next").textContent();
+}
+
+/** The details of all messages from now on. */
+function hearMessages(page) {
+  return page.evaluateHandle(() => {
+    const { toast } = window.app.extensionManager;
+    const { add } = toast;
+    const details = [];
+    toast.add = (message) => {
+      details.push(message.detail);
+      return add.call(toast, message);
+    };
+    return details;
+  });
+}
+
+/** A length undone where it was typed, after Enter, after a step by key, and before it is entered. */
+async function undoLength(page) {
+  const length = card(page, 2).locator("input");
+  const states = [];
+  const undo = async () => {
+    await page.keyboard.press("Control+z");
+    await quiet(page, 700);
+    states.push([await read(page, "blocks"), await length.inputValue()]);
+  };
+  await length.fill("5");
+  await page.keyboard.press("Enter");
+  await quiet(page);
+  states.push([await read(page, "blocks"), await length.inputValue()]);
+  await undo();
+  await length.focus();
+  await page.keyboard.press("ArrowUp");
+  await quiet(page);
+  states.push([await read(page, "blocks"), await length.inputValue()]);
+  await undo();
+  await length.fill("7");
+  await undo();
+  await page.keyboard.press("Escape");
+  return states;
+}
+
+/** The first prompt emptied: what stays, and what is said. */
+async function emptyFirst(page) {
+  const messages = await hearMessages(page);
+  await card(page, 1).locator("textarea").fill("");
+  await page.keyboard.press("Enter");
+  await quiet(page);
+  return { messages: await messages.jsonValue(), prompt: await card(page, 1).locator("textarea").inputValue() };
+}
+
+/** What the strip says of a run up to a block beyond the video, and up to one of its own. */
+async function runUntil(page) {
+  const sentences = [];
+  for (const block of [12, 5, 0]) {
+    await write(page, SAMPLER, "until_block", block);
+    await quiet(page, 900);
+    sentences.push(await nextRun(page));
+  }
+  return sentences;
+}
+
+/** A clip to restyle, wired in: whether its blocks can be locked, on a card and in a square's menu. */
+async function restyleClip(page) {
+  const id = await page.evaluate((type) => {
+    const { app, LiteGraph } = window;
+    const start = LiteGraph.createNode("SDVGStart");
+    app.graph.add(start);
+    const use = start.widgets.find(({ name }) => name === "use_as");
+    use.value = "restyle";
+    use.callback?.("restyle", app.canvas, start);
+    const sampler = app.graph.nodes.find((node) => node.type === type);
+    start.connect(0, sampler, sampler.inputs.findIndex(({ name }) => name === "start"));
+    const { changeTracker } = app.extensionManager.workflow.activeWorkflow;
+    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+    return start.id;
+  }, SAMPLER);
+  await quiet(page, 900);
+  const lock = await lockOf(page, 1);
+  await page.locator('.sdvg-squares [data-number="4"]').click({ button: "right" });
+  const menu = await page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) => item.firstChild.textContent));
+  await page.keyboard.press("Escape");
+  await page.evaluate((start) => window.app.graph.remove(window.app.graph.getNodeById(start)), id);
+  await quiet(page, 900);
+  return { lock, menu };
 }
 
 /** Too many blocks, none, and letters as the length of a card; a prompt that is entered, and the focus then. */
 async function typeOnCard(page) {
   const lengths = [];
-  const messages = await page.evaluateHandle(() => {
-    const { toast } = window.app.extensionManager;
-    const { add } = toast;
-    const details = [];
-    toast.add = (message) => { details.push(message.detail); return add.call(toast, message); };
-    return details;
-  });
+  const messages = await hearMessages(page);
   for (const value of ["99999", "0", "-3", ""]) {
     const before = (await messages.jsonValue()).length;
     await card(page, 2).locator("input").fill(value);
@@ -144,18 +237,12 @@ async function drawWords(page) {
     texts.push(nodes.find((node) => node.class_type === "SDVGPocketModels").inputs.prompt);
   };
   page.on("request", hear);
-  const draw = (on) => page.evaluate((is) => { // as ComfyUI does for the prompt of SDVG Prompt
-    const widget = window.app.graph.nodes.find((node) => node.type === "SDVGPocketModels").widgets.find(({ name }) => name === "prompt");
-    widget.serializeValue = is ? () => String(widget.value).replace(/\{[^}]*\}/, () => String(Math.random())) : undefined;
-  }, on);
-  await draw(true);
   await write(page, "SDVGPocketModels", "prompt", "a {big|small} yellow ball runs right");
   await quiet(page, 900);
   await write(page, SAMPLER, "takes", "9:2");
   await quiet(page, 900);
   page.off("request", hear);
   const next = await page.locator(".sdvg-next").textContent();
-  await draw(false);
   await write(page, SAMPLER, "takes", "");
   await write(page, "SDVGPocketModels", "prompt", TEXT);
   await quiet(page, 900);
@@ -183,13 +270,20 @@ async function copySampler(page) {
     return copy.id;
   }, SAMPLER);
   await quiet(page, 1500);
+  const messages = await hearMessages(page);
+  await card(page, 1).locator("textarea").fill("a small red box drifts left");
+  await page.keyboard.press("Enter");
+  await quiet(page);
+  const shared = await messages.jsonValue();
+  await write(page, "SDVGPocketModels", "prompt", TEXT);
+  await quiet(page, 900);
   const seen = await page.evaluate((copy) => {
     const strip = window.app.graph.getNodeById(copy).widgets.find(({ name }) => name === "route").element;
     return { outcomes: [...strip.querySelectorAll(".sdvg-squares button")].map((one) => one.dataset.outcome ?? null), next: strip.querySelector(".sdvg-next").textContent };
   }, id);
   await page.evaluate((copy) => window.app.graph.remove(window.app.graph.getNodeById(copy)), id);
   await quiet(page, 700);
-  return seen;
+  return { ...seen, shared };
 }
 
 /** Whether every card lies within its strip, and can be scrolled to. */
@@ -287,6 +381,10 @@ async function extendClip(page) {
   await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent);
   await quiet(page, 700);
   const after = await look();
+  after.clip = await page.evaluate(async () => {
+    const { runs } = await (await window.app.api.fetchApi("/sdvg/runs")).json();
+    return runs.at(-1).done.clip_frames ?? 0;
+  });
   await page.locator('.sdvg-squares [data-number="4"]').click({ button: "right" });
   const menu = await page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) => item.firstChild.textContent));
   await page.keyboard.press("Escape");
