@@ -29,12 +29,22 @@ function newRecord() {
   return { element, list, fold, area };
 }
 
+/** @type {Map<string, string>} */
+const palettes = new Map(); // colour of text -> whether it is of a dark or a light palette
+
 /** Of the palette in force, by its text: every frontend says it in a way of its own, and some palettes are the user's. */
 function palette() {
-  const pen = document.createElement("canvas").getContext("2d");
-  if (!pen) return "dark";
   const colour = getComputedStyle(document.body).getPropertyValue("--input-text").trim();
-  pen.fillStyle = colour || "#ddd";
+  const known = palettes.get(colour) ?? brightness(colour || "#ddd");
+  palettes.set(colour, known);
+  return known;
+}
+
+/** @param {string} colour of text */
+function brightness(colour) {
+  const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  if (!pen) return "dark";
+  pen.fillStyle = colour;
   pen.fillRect(0, 0, 1, 1);
   const [red, green, blue] = pen.getImageData(0, 0, 1, 1).data;
   return red + green + blue > (3 * 255) / 2 ? "dark" : "light";

@@ -104,11 +104,12 @@ export function tally(events) {
  */
 export function summaryOf(run) {
   const { events, of, info, done } = run;
-  const earlier = events.filter(({ reused, outcome }) => reused && outcome !== GIVEN.name).length;
+  const own = events.filter(({ outcome }) => outcome !== GIVEN.name);
+  const earlier = own.filter(({ reused }) => reused).length;
   const place = { number: events.length, of };
   return [
     earlier ? text("ofThese", { count: earlier }) : "",
-    text("seconds", { seconds: decimal(secondsOf(run)) }),
+    own.length ? text("seconds", { seconds: decimal(secondsOf(run)) }) : "",
     done?.speed_up ? speedText(done.speed_up, events) : "",
     done?.stopped ? text("stopped", place) : "",
     hasFailed(run) ? text("ended", place) : "",

@@ -129,7 +129,7 @@ def test_a_bypassed_sampler_is_named(page):
     assert "bypassed" in page["bypassed"]
 
 
-def test_cards_of_an_extended_clip_wait_for_its_length(page):
+def test_cards_wait_for_the_length_of_a_clip(page):
     """Catches: a line that cards write too early: it counts blocks of the clip, which the first run finds."""
     before = page["extended"]["before"]
     assert before["disabled"]

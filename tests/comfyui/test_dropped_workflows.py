@@ -40,7 +40,7 @@ def test_words_of_an_opened_workflow_can_be_read(dropped):
         assert [lines for lines in page["hidden"] if lines > 2] == []
 
 
-def test_nodes_stay_in_their_groups_also_after_a_run(dropped):
+def test_nodes_stay_in_their_groups_after_runs(dropped):
     assert [page["astray"] for page in dropped["dropped"][:-1]] == [[]] * (len(dropped["dropped"]) - 1)
     assert dropped["ran"]["astray"] == []
 
@@ -54,7 +54,7 @@ def test_no_node_lies_on_another(dropped):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
-def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(path, dropped, server):
+def test_page_sends_the_api_form_which_runs(path, dropped, server):
     """Catches a change to a workflow's settings that its other form did not get."""
     prompt = dropped["dropped"][WORKFLOWS.index(path)]["prompt"]
     api = API_DEMO.parent / f"sdvg_{path.stem.split('_', 2)[2]}.json"
@@ -78,7 +78,8 @@ def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(path, droppe
 
 def saved_pictures(prompt, server, *wires):
     """Run a dropped workflow; return what comes into inputs of its nodes, each `f h w`, as saved in PNG."""
-    prompt, names = with_tiny_models(prompt), [f"saved {number}" for number in range(len(wires))]
+    prompt = with_tiny_models(prompt)
+    names = [f"saved {number}" for number in range(len(wires))]
     for name, (kind, into) in zip(names, wires, strict=True):
         [wire] = [node["inputs"][into] for node in prompt.values() if node["class_type"] == kind]
         prompt[name] = {"class_type": "SaveImage", "inputs": {"images": wire, "filename_prefix": "seen"}}
@@ -90,10 +91,11 @@ def saved_pictures(prompt, server, *wires):
     ]
 
 
-def test_inpainting_pastes_the_clips_own_pixels_where_the_mask_is_black(dropped, server):
+def test_inpainting_keeps_pixels_under_a_black_mask(dropped, server):
     """Catches: what is made and what is kept changed over; a mask that is fitted in another way than the clip."""
     [prompt] = [page["prompt"] for page in dropped["dropped"] if "ImageCompositeMasked" in page["types"]]
-    composite, masked = ("ImageCompositeMasked", "source"), ("ImageCompositeMasked", "destination")
+    composite = ("ImageCompositeMasked", "source")
+    masked = ("ImageCompositeMasked", "destination")
     clip, made, pasted, mask = saved_pictures(
         prompt, server, composite, masked, ("CreateVideo", "images"), ("ImageToMask", "image")
     )
@@ -104,16 +106,16 @@ def test_inpainting_pastes_the_clips_own_pixels_where_the_mask_is_black(dropped,
     assert (clip.float() - made).abs().mean() > 10
 
 
-def test_the_last_four_frames_are_the_last_picture_and_the_mask_keeps_these_alone(dropped, server):
+def test_mask_keeps_the_last_picture_alone(dropped, server):
     [prompt] = [
         page["prompt"]
         for page in dropped["dropped"]
         if "RepeatImageBatch" in page["types"] and "SDVGStart" in page["types"]
     ]
     frames, mask = saved_pictures(prompt, server, ("WanVaceToVideo", "control_video"), ("ImageToMask", "image"))
-    assert [set(one.unique().tolist()) for one in mask] == [{255}] * 21 + [{0}] * 4
-    assert [len(one.unique()) for one in frames[:21]] == [1] * 21
-    assert all(torch.equal(one, frames[24]) for one in frames[21:])
+    assert [set(frame.unique().tolist()) for frame in mask] == [{255}] * 21 + [{0}] * 4
+    assert [len(frame.unique()) for frame in frames[:21]] == [1] * 21
+    assert all(torch.equal(frame, frames[24]) for frame in frames[21:])
     assert len(frames[24].unique()) > 20
 
 
@@ -122,20 +124,22 @@ def sent(node):
 
     And without the colours of the report's picture, which are the page's.
     """
-    kind, inputs = node["class_type"], {n: v for n, v in node["inputs"].items() if n != "theme"}
+    kind = node["class_type"]
+    inputs = {n: v for n, v in node["inputs"].items() if n != "theme"}
     return kind, inputs if kind.startswith("SDVG") else {n.rpartition(".")[2]: v for n, v in inputs.items()}
 
 
-def test_the_seed_stays_in_a_new_sampler_and_in_one_from_an_api_file(dropped):
+def test_seed_stays_in_new_and_api_samplers(dropped):
     """A workflow in API form has no word for it, so the page takes that of a new node."""
     page = dropped["dropped"][-1]
     assert (page["newSeed"], page["seeds"]) == ("fixed", ["fixed"])
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
-def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path, dropped):
+def test_dropped_workflow_opens_with_all_its_nodes(path, dropped):
     """The pocket demo is run as well; the others need models that are not here."""
-    page, saved = dropped["dropped"][WORKFLOWS.index(path)], json.loads(path.read_text(encoding="utf-8"))
+    page = dropped["dropped"][WORKFLOWS.index(path)]
+    saved = json.loads(path.read_text(encoding="utf-8"))
     assert sorted(page["types"]) == sorted(node["type"] for node in saved["nodes"])
     assert page["missing"] == []
     assert not page["asksForText"], "a text box that is of no use, as the prompt comes over the wire"
@@ -154,7 +158,7 @@ API = {"SDVG text to video": "sdvg_text_to_video.json", "SDVG pocket demo": "sdv
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_file_is_the_one_that_the_script_writes(name):
+def test_api_file_is_what_the_script_writes(name):
     assert (subgraphs.FOLDER / f"{name}.json").read_text(encoding="utf-8") == subgraphs.text_of(name)
 
 
@@ -166,7 +170,7 @@ def test_the_server_offers_them(server):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_page_sends_what_it_sends_of_the_workflow(name, dropped):
+def test_page_sends_an_api_file_as_its_workflow(name, dropped):
     """Inside the subgraph ids have a prefix. Catches a lost wire, and a widget whose value is another's."""
     expected = json.loads((ROOT / "workflows" / "api" / API[name]).read_text(encoding="utf-8"))
     wanted = {key: node for key, node in expected.items() if node["class_type"] not in subgraphs.OUTSIDE}

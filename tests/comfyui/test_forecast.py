@@ -212,8 +212,8 @@ def forecast(trace, *others, at_hand=AT_HAND, **changes):
     memory = EarlierRuns()
     for other in (*others, trace):
         memory.learn(other, at_hand)
-    told = forecast_run(asked(**changes), trace, memory)
-    return told.answers, told.old
+    answer = forecast_run(asked(**changes), trace, memory)
+    return answer.answers, answer.old
 
 
 AGAIN = [
@@ -250,9 +250,9 @@ def test_each_block_stays_changes_or_may(changes, answers, old):
     assert forecast(made(scores=scores), **changes) == (answers, old)
 
 
-def test_a_router_that_is_not_known_may_decide_as_it_did():
-    told = forecast(made(), router="another", known=False)
-    assert told == ("mmmmmm", None)
+def test_unknown_router_may_decide_as_before():
+    answer = forecast(made(), router="another", known=False)
+    assert answer == ("mmmmmm", None)
 
 
 def test_a_result_of_another_run_is_at_hand():
@@ -277,7 +277,7 @@ def test_frames_that_were_not_scored_decide():
     assert forecast(trace, cascade=0.2, tau=-1.2)[0] == "sssccc"
 
 
-def test_scores_of_all_frames_are_not_those_of_few():
+def test_scores_of_all_frames_replace_no_few():
     """Catches: nothing to remake where a cascade is switched on, and every draft is scored anew."""
     assert forecast(made(), cascade=0.2)[0] == "scccmm"
 
@@ -328,7 +328,7 @@ SECONDS = [
 
 
 @pytest.mark.parametrize("changes, seconds", SECONDS)
-def test_a_run_takes_as_long_as_its_blocks_took(changes, seconds):
+def test_run_takes_as_long_as_its_blocks(changes, seconds):
     trace = made()
     memory = EarlierRuns()
     memory.learn(trace, AT_HAND)

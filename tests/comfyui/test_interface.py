@@ -24,7 +24,7 @@ EVERYTHING, AT_MOST, NOTHING = (
 page = page_of("interface.js", seed=SEED)
 
 
-def test_the_sampler_says_how_long_the_video_will_be(page):
+def test_sampler_says_how_long_the_video_is(page):
     """Catches: a length that does not follow its blocks, in one of the renderers."""
     lengths = ["1 block = 0.6 s", "21 blocks = 15.6 s", "9 blocks = 6.6 s"]
     seen = [label for label, _ in page["lengths"]]
@@ -32,7 +32,7 @@ def test_the_sampler_says_how_long_the_video_will_be(page):
     assert {shown for _, shown in page["lengths"]} <= {None, True}
 
 
-def test_a_square_has_its_number_and_says_what_it_is_to_mouse_and_screen_reader(page):
+def test_square_says_its_number_and_outcome(page):
     squares = page["done"]["squares"]
     assert [square["text"] for square in squares] == [str(i) for i in range(1, 10)]
     assert min(square["width"] for square in squares) >= 8
@@ -51,14 +51,15 @@ def test_strip_and_record_are_neither_saved_nor_sent(page, schemas):
     seed = page["done"]["saved"][4]
     assert seed in (SEED, SEED + 20)
     assert page["done"]["saved"] == page["loaded"]["saved"]
-    begun, rest = ["", 64, 64, 9, seed, "fixed", "preset", "committed"], ["auto", "", ""]
+    begun = ["", 64, 64, 9, seed, "fixed", "preset", "committed"]
+    rest = ["auto", "", ""]
     assert page["done"]["saved"] == [*begun, *rest, *SCHEDULES, 4, "auto", "", 0, 0, 0]
     assert set(page["done"]["sent"]) <= {*inputs["required"], *inputs["optional"]}
     assert page["done"]["record"]["saved"] == [False, "auto"]
     assert page["done"]["record"]["sent"] == ["prompt_in_report", "theme", "report"]
 
 
-def test_the_strip_comes_back_when_its_workflow_does_and_with_a_run_the_report(page):
+def test_strip_and_report_come_back_with_their_workflow(page):
     """After a step undone, as the page is loaded anew; not in another workflow, and not what nobody remembers.
 
     Picture and record come from the server's cache, without a run.
@@ -79,23 +80,23 @@ def test_news_of_other_runs_do_not_show(page):
 
 def test_no_notice_of_deprecation_is_about_us(page):
     """ComfyUI's page has some of its own. Catches: a call of ours to what the page will take away."""
-    told = page["deprecated"]
-    assert all(one["scripts"] for one in told)
-    ours = [one for one in told if any(f"/extensions/{CNR}/" in script for script in one["scripts"])]
+    notices = page["deprecated"]
+    assert all(notice["scripts"] for notice in notices)
+    ours = [notice for notice in notices if any(f"/extensions/{CNR}/" in script for script in notice["scripts"])]
     assert ours == []
-    assert [one for one in told if CNR in one["text"].lower()] == []
+    assert [notice for notice in notices if CNR in notice["text"].lower()] == []
 
 
-def test_python_warns_of_nothing_that_we_use_on_the_server(page, server):
+def test_server_warns_of_nothing_that_we_use(page, server):
     """The run above is in the log. Python names the file that a warning is about."""
     log = (server.folder / "log").read_text(encoding="utf-8", errors="replace")
-    told = [line for line in log.splitlines() if re.search("deprecat", line, re.IGNORECASE)]
+    warnings = [line for line in log.splitlines() if re.search("deprecat", line, re.IGNORECASE)]
     ours = (f"custom_nodes/{CNR}/", f"{ROOT}/nodes/", f"{ROOT}/sdvg_core/")
-    assert [line for line in told if any(place in line for place in ours)] == []
+    assert [line for line in warnings if any(place in line for place in ours)] == []
 
 
 @pytest.mark.exhaustive
-def test_without_our_javascript_the_run_works_and_the_line_of_text_shows(server, tmp_path):
+def test_run_works_without_our_javascript(server, tmp_path):
     page = browse(server, tmp_path, "interface.js", vue=False, seed=3, withoutOurs=True)
     assert page["done"]["squares"] == []
     assert page["done"]["lines"][-1].startswith("block 9/9: remade by the large model")
@@ -118,32 +119,32 @@ def test_the_report_shows_its_picture_and_its_record(page):
 
 
 @pytest.mark.parametrize("palette", ["dark", "light"])
-def test_our_own_text_can_be_read_in_both_palettes(palette, page):
+def test_text_is_legible_in_both_palettes(palette, page):
     """Strip, menu, record and error. Catches: a colour that is not the palette's, and letters below ten pixels."""
     texts = page["readable"][palette]
-    said = {text for *_, text in texts}
-    assert {"1", "9", "large model, by rule: 1", "small model makes it", "record", "an error"} <= said
+    words = {text for *_, text in texts}
+    assert {"1", "9", "large model, by rule: 1", "small model makes it", "record", "an error"} <= words
     assert [text for text in texts if text[0] < 4.5 or text[1] < 10] == []
 
 
-def test_the_report_s_picture_follows_the_palette_in_force(page):
+def test_report_picture_follows_the_palette(page):
     """Kind: what is drawn for the page, in every palette and frontend. Catches: a class that one frontend sets."""
     dark = dict.fromkeys(("dark", "arc", "solarized"), "dark")
     assert page["readable"]["sent"] == {**dark, "light": "light"}
 
 
-def test_a_saved_workflow_says_which_version_of_the_pack_saved_it(page):
+def test_saved_workflow_names_the_version_of_the_pack(page):
     ours = {node["type"]: node["properties"] for node in page["done"]["workflow"]["nodes"]}
     for node in ("SDVGPocketModels", "SDVGQualityRouter", "SDVGSpeculativeSampler", "SDVGRouteReport"):
         assert (ours[node]["cnr_id"], ours[node]["ver"]) == (CNR, __version__)
     assert ours["SaveVideo"].get("cnr_id") != CNR
 
 
-def test_a_workflow_from_a_newer_version_is_announced_and_stays_marked(page):
+def test_workflow_of_a_newer_version_is_announced(page):
     assert page["quiet"] == []
-    [told] = page["told"]
-    assert told.startswith("This workflow is from a newer SDVG")
-    assert f"Version 9.10.0 saved it, and this is {__version__}" in told
+    [message] = page["told"]
+    assert message.startswith("This workflow is from a newer SDVG")
+    assert f"Version 9.10.0 saved it, and this is {__version__}" in message
     versions = {node: version for node, pack, version in page["versions"] if pack == CNR}
     assert versions["SDVGSpeculativeSampler"] == "9.10.0"
     assert versions["SDVGQualityRouter"] == __version__
@@ -169,20 +170,20 @@ SENTENCES = [
 ]
 
 
-def test_the_strip_shows_the_sentence_of_a_refusal_until_a_run_is_made(page):
+def test_strip_shows_a_refusal_until_a_run(page):
     """Whether the server refused to queue it, or it failed in a node before the sampler."""
     for seen, sentence in zip(page["refused"], SENTENCES, strict=True):
         assert seen.startswith(sentence)
     assert page["cleared"] == ""
 
 
-def test_the_pocket_node_says_which_prompt_it_shows_instead_of_the_one_typed(page):
+def test_pocket_node_says_which_prompt_it_shows(page):
     """Also once the run is over. Catches: a page that takes the line away with the run."""
-    [told] = page["shown"]
-    assert "shown instead: a big" in told
+    [line] = page["shown"]
+    assert "shown instead: a big" in line
 
 
-def test_an_example_is_written_into_the_prompt_and_the_list_is_neither_saved_nor_sent(page):
+def test_example_is_written_into_the_prompt(page):
     chosen, inputs, saved = page["example"].values()
     assert chosen == EXAMPLE_PROMPTS[2]
     assert inputs == {"prompt": chosen, "strict": False}
@@ -192,7 +193,7 @@ def test_an_example_is_written_into_the_prompt_and_the_list_is_neither_saved_nor
 # --- whose film the strip shows, and that its forecast is true or not there
 
 
-def test_a_copy_of_a_workflow_shows_no_film_but_that_of_its_own_settings(page):
+def test_copied_workflow_shows_films_of_its_settings_alone(page):
     """Catches a run that is found by the ids of workflow and node alone, which every copy of a template has."""
     opened = page["film"]["opened"]
     assert opened["other"]["outcomes"] == opened["elsewhere"]["outcomes"] == EMPTY
@@ -200,13 +201,14 @@ def test_a_copy_of_a_workflow_shows_no_film_but_that_of_its_own_settings(page):
     assert (opened["same"]["outcomes"], opened["same"]["next"]) == (ROUTE, NOTHING)
 
 
-def test_the_tab_of_a_run_shows_it_though_its_settings_were_changed(page):
-    own, reloaded = page["film"]["opened"]["own"], page["reloaded"]["film"]
+def test_tab_shows_its_run_after_changed_settings(page):
+    own = page["film"]["opened"]["own"]
+    reloaded = page["reloaded"]["film"]
     assert (own["outcomes"], own["next"]) == (ROUTE, EVERYTHING)
     assert (reloaded["outcomes"], reloaded["next"]) == (ROUTE, NOTHING)
 
 
-def test_a_run_that_goes_on_is_shown_in_its_own_tab_alone(page):
+def test_running_film_shows_in_its_own_tab_alone(page):
     live = page["live"]
     assert live["going"]["stop"]
     assert live["copy"]["outcomes"] == EMPTY

@@ -22,7 +22,7 @@ def of_cards(seen, name):
     return [card[name] for card in seen["cards"]]
 
 
-def test_one_shot_has_its_card_where_somebody_asks_for_it(page):
+def test_one_shot_has_a_card_on_request(page):
     """A video with one prompt is no higher than before."""
     assert (page["one"]["button"][1], of_cards(page["one"], "seen")) == ("false", [False])
     assert (page["opened"]["button"][1], of_cards(page["opened"], "seen")) == ("true", [True])
@@ -31,7 +31,7 @@ def test_one_shot_has_its_card_where_somebody_asks_for_it(page):
     assert page["closed"]["height"] < page["again"]["height"], "the node gives the cards' room back"
 
 
-def test_every_edit_of_the_text_shows_in_the_cards(page):
+def test_text_edits_show_in_the_cards(page):
     three = page["three"]
     assert of_cards(three, "prompt") == [BALL, RING, SAND]
     assert of_cards(three, "blocks") == [3, 3, 3]
@@ -40,7 +40,7 @@ def test_every_edit_of_the_text_shows_in_the_cards(page):
     assert all(of_cards(three, "named")), "everything has a name for a screen reader"
 
 
-def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page):
+def test_card_changes_stand_in_text_and_widgets(page):
     edits = page["edits"]
     assert held(edits["said"]) == (f"{BALL}\n4: {GREEN}\n7: {SAND}", 9, "", "")
     assert held(edits["left"]) == held(edits["said"])
@@ -57,7 +57,7 @@ def test_what_a_card_changes_stands_in_the_text_and_the_widgets(page):
     assert edits["named"]["text"] == f"{SAND}\n4: {GREEN}\n6: fog"
 
 
-def test_the_menu_says_what_is_made_again_before_it_is_done(page):
+def test_menu_says_what_an_edit_remakes(page):
     assert page["edits"]["menu"] == [
         "take 1",
         "take 2",
@@ -68,7 +68,7 @@ def test_the_menu_says_what_is_made_again_before_it_is_done(page):
     ]
 
 
-def test_an_edit_of_several_widgets_is_one_step_that_can_be_undone(page):
+def test_edit_of_several_widgets_is_undone_at_once(page):
     """Catches: a node whose height changes as a step is loaded, which would be a step of its own."""
     first, second = page["undone"]
     assert held(first) == held(page["edits"]["added"])
@@ -86,13 +86,13 @@ def test_a_shot_added_takes_the_words_typed(page):
     assert after["entered"]["text"] == f"{SAND}\n4: rain, wind and a sea\n7: {GREEN}"
 
 
-def test_lines_out_of_order_are_left_to_the_text(page):
+def test_cards_leave_unordered_lines_to_the_text(page):
     assert page["disordered"]["cards"] == []
     assert page["disordered"]["button"][0]
     assert page["disordered"]["button"][2].startswith("No cards: ")
 
 
-def test_a_shot_shows_its_first_picture_and_can_be_kept(page):
+def test_shot_shows_its_picture_and_is_locked(page):
     assert of_cards(page["made"], "shown") == ["1:1", "4:1", "7:1"]
     kept = page["kept"]
     assert kept["kept"] == "3"
@@ -135,7 +135,7 @@ def test_a_card_keeps_no_picture_of_another_prompt(page):
     assert any("old picture of blocks 3 to 5" in item for item in page["shortened"]["menu"])
 
 
-def test_tau_is_a_line_to_drag_that_marks_what_it_decides_otherwise(page):
+def test_dragged_tau_marks_what_it_decides_otherwise(page):
     """Nothing is written before it is let go, and then one step that can be undone; keys do the same."""
     tau = page["tau"]
     scores = {event["number"]: event["score"] for event in tau["events"] if event["score"] is not None}
@@ -155,13 +155,13 @@ def test_tau_is_a_line_to_drag_that_marks_what_it_decides_otherwise(page):
     assert (tau["entered"]["now"], tau["entered"]["tau"]) == (-0.6, -0.6)
 
 
-def test_everything_on_the_strip_has_a_name_for_a_screen_reader(page):
+def test_screen_reader_finds_a_name_for_everything(page):
     assert len(page["names"]) > 30
     assert [name for name, named in page["names"] if not named] == []
     assert page["chosen"] == "4", "the title of a card chooses its first block"
 
 
-def test_an_idle_strip_asks_for_nothing_and_many_blocks_cost_a_few_elements_each(page):
+def test_idle_strip_with_many_blocks_costs_little(page):
     """In ten seconds no timer, drawn frame or request, of the page either; four elements a block."""
     counts = page["counts"]
     assert (counts["idle"], counts["requests"]) == (0, [])
@@ -185,7 +185,7 @@ def test_every_part_grows_and_shrinks_whatever_the_renderer(page):
         assert 0 <= gap < 12, step
 
 
-def test_the_wheel_scrolls_squares_and_zooms_elsewhere_and_reads_no_layout(page):
+def test_wheel_scrolls_squares_and_zooms_elsewhere(page):
     """The layout is read as the mouse comes to a part. Catches: a part measured at every turn of the wheel."""
     counts = page["counts"]
     (top, scale), (scrolled, still), (_, zoomed) = counts["states"]

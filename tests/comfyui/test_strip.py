@@ -27,7 +27,7 @@ def test_squares_are_there_before_any_run(page):
     assert (page["before"]["directions"], page["before"]["takes"], page["before"]["next"]) == ("", "", "")
 
 
-def test_a_click_opens_a_menu_that_writes_the_widgets_and_marks_the_squares(page):
+def test_menu_writes_widgets_and_marks_squares(page):
     menu = page["menu"]
     choices = ["automatic", "large model makes it", "small model makes it"]
     radios = [["menuitemradio", name, str(name == "automatic").lower()] for name in choices]
@@ -66,7 +66,7 @@ def test_keys_do_all_that_the_mouse_does(page):
     )
 
 
-def test_a_direction_and_a_take_can_be_undone_each_by_itself(page):
+def test_direction_and_take_are_undone_one_by_one(page):
     """And the focus stays on the square, though all nodes are made anew."""
     undone = page["undone"]
     assert (undone["before"]["directions"], undone["before"]["takes"]) == ("..d..d...", "9:2")
@@ -78,7 +78,7 @@ def test_a_direction_and_a_take_can_be_undone_each_by_itself(page):
     assert numbers(undone["cleared"], "letter") == numbers(undone["cleared"], "take") == []
 
 
-def test_what_is_sent_fits_the_number_of_blocks_as_the_squares_do(page):
+def test_prompt_sends_what_fits_its_blocks(page):
     """And nothing is lost on the way to another number and back."""
     assert page["undone"]["sent"] == [
         [9, "..d......", "6:2, 9:2", 9],
@@ -96,16 +96,17 @@ def test_a_run_states_its_result(page):
     assert page["first"]["refused"] == [True, False], "a refused run does not leave nothing to do"
 
 
-def test_the_drift_of_each_block_is_a_line_below_the_film(page):
+def test_line_below_the_film_shows_drift(page):
     """Catches: a line of the score, one upside down, or one that is not seen."""
     drift = page["first"]["drift"]
-    first, later = drift["told"][:2], drift["told"][2:]
+    first = drift["told"][:2]
+    later = drift["told"][2:]
     most = max(later)
     assert (first, len(later)) == ([None, None], 7)
     points = [tuple(map(float, point.split())) for point in re.findall(r"[ML]([\d.]+ [\d.]+)h0", drift["path"])]
     assert points == [
-        (pytest.approx((i + 0.5) / 9 * 100, abs=0.01), pytest.approx(1 - one / max(0.3, most), abs=1e-3))
-        for i, one in enumerate([0, 0, *later])
+        (pytest.approx((i + 0.5) / 9 * 100, abs=0.01), pytest.approx(1 - drift_of_block / max(0.3, most), abs=1e-3))
+        for i, drift_of_block in enumerate([0, 0, *later])
     ]
     assert re.sub(r"[\d. h]", "", drift["path"]) == "MM" + 7 * "L"
     block = later.index(most) + 3
@@ -115,7 +116,7 @@ def test_the_drift_of_each_block_is_a_line_below_the_film(page):
     assert min(drift["width"], drift["height"]) > 2
 
 
-def test_the_film_stops_by_itself_and_then_costs_nothing(page):
+def test_film_stops_and_then_costs_nothing(page):
     """No drawn frame and no timer of ours is asked for. Catches a film that plays on, unseen by its user."""
     film = page["film"]
     assert film["idle"] == 0
@@ -127,7 +128,7 @@ def test_the_film_stops_by_itself_and_then_costs_nothing(page):
     )
 
 
-def test_the_film_can_be_scrubbed_stepped_played_and_enlarged(page):
+def test_film_is_scrubbed_stepped_played_and_enlarged(page):
     """Its pictures are the blocks' middle frames. The kind: a key that works only where the focus happens to be."""
     film = page["film"]
     assert film["thumbs"] == ["1:5", *(f"{number}:7" for number in range(2, 10))]
@@ -142,14 +143,14 @@ def test_the_film_can_be_scrubbed_stepped_played_and_enlarged(page):
     assert film["closed"] == "5"
 
 
-def test_those_who_want_no_motion_see_a_film_that_stands_still_and_can_be_scrubbed(page):
+def test_film_stands_still_where_motion_is_reduced(page):
     *frames, detail = page["film"]["still"]
     assert len(frames) == 1
     assert frames[0].startswith("7:")
     assert detail.startswith("Block 7 of 9")
 
 
-def test_takes_are_made_one_after_the_other_and_shown_side_by_side(page):
+def test_sheet_shows_takes_side_by_side(page):
     """Only up to their block, and without another file. The film's run stays on the strip."""
     made = page["sheet"]["made"]
     assert [(take, checked) for take, checked, *_ in made["cells"]] == [
@@ -162,7 +163,7 @@ def test_takes_are_made_one_after_the_other_and_shown_side_by_side(page):
     assert made["videos"] == 0
 
 
-def test_a_chosen_take_costs_nothing_and_the_first_one_neither(page):
+def test_chosen_take_is_not_made_again(page):
     """The kind: words on the next run that are hidden, or that are of another run or block."""
     sheet = page["sheet"]
     assert (sheet["chosen"]["takes"], sheet["chosen"]["cells"][1][1]) == ("8:2", "true")
@@ -175,7 +176,7 @@ def test_a_chosen_take_costs_nothing_and_the_first_one_neither(page):
     assert [event["reused"] for event in sheet["back"]] == [True] * 9
 
 
-def test_two_runs_play_side_by_side_on_one_time_line(page):
+def test_two_runs_play_on_one_time_line(page):
     """The kind: two runs that the page takes for one.
 
     Catches: frames of another run or place, pictures of two sizes, a button over one, a run not to be chosen.
@@ -223,8 +224,9 @@ def test_kept_blocks_stay_whatever_else_changes(page):
     assert [" · locked" in label for label in of_squares(kept["released"], "label")] == [True] + [False] * 8
 
 
-def test_another_take_outlines_and_then_makes_that_block_and_the_later_ones(page):
-    asked, made = page["again"]["asked"], page["again"]["made"]
+def test_another_take_remakes_its_block_and_later_ones(page):
+    asked = page["again"]["asked"]
+    made = page["again"]["made"]
     assert asked["takes"] == "6:2"
     assert numbers(asked, "outlined") == [6, 7, 8, 9]
     assert re.fullmatch(r"next run: remakes blocks 6 to 9(, about \d+\.\d s)?", asked["next"])
@@ -244,13 +246,13 @@ def test_the_strip_never_shows_two_runs_at_once(page):
     assert strays["begun"] == ["bailed_out", *[None] * 8]
 
 
-def test_with_the_film_turned_off_no_picture_is_asked_for(page):
+def test_strip_without_film_asks_for_no_picture(page):
     assert page["off"]["on"] >= 9
     assert (page["off"]["off"], page["off"]["seen"]) == (0, False)
     assert page["off"]["onAgain"] == 9
 
 
-def test_a_page_loaded_in_mid_run_shows_this_run_and_goes_on(page):
+def test_page_loaded_in_mid_run_shows_it(page):
     left = page["left"]
     assert left["queued"] == left["run"] == left["server"]["run"]
     outcomes = [outcome for outcome in of_squares(left["going"], "outcome") if outcome]

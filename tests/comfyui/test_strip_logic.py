@@ -20,13 +20,13 @@ def modules(tmp_path_factory):
     return write_modules(tmp_path_factory.mktemp("modules"))
 
 
-def test_the_length_is_that_of_the_frames_which_the_decoder_makes(modules):
+def test_length_counts_the_frames_that_are_decoded(modules):
     """One latent frame is four frames of the video, and one at its beginning."""
     starts = [({}, 0, False), ({"image": True}, 1, False), ({"clip": True}, 27, True)]
-    told = call(modules, "(start) => [1, 9, 100].map((n) => js.framesOf(n, start))", [s for s, *_ in starts])
-    for made, (_, given_frames, added) in zip(told, starts, strict=True):
+    lengths = call(modules, "(start) => [1, 9, 100].map((n) => js.framesOf(n, start))", [s for s, *_ in starts])
+    for frames, (_, given_frames, added) in zip(lengths, starts, strict=True):
         before = 4 * (given_frames - 1) + 1 if added else 0
-        assert made == [4 * (given_frames + 3 * blocks - 1) + 1 - before for blocks in (1, 9, 100)]
+        assert frames == [4 * (given_frames + 3 * blocks - 1) + 1 - before for blocks in (1, 9, 100)]
 
 
 # A start, and the seconds at which the first two blocks begin.
@@ -124,11 +124,11 @@ SPOKEN = [
 ]
 
 
-@pytest.mark.parametrize(("language", "told", "key", "values", "spoken"), SPOKEN)
-def test_a_text_is_in_the_language_of_the_page(modules, language, told, key, values, spoken):
+@pytest.mark.parametrize(("language", "words", "key", "values", "spoken"), SPOKEN)
+def test_text_is_in_the_page_language(modules, language, words, key, values, spoken):
     """Catches: a language without its words, 1 blocks, an answer of the server that is missing."""
     program = f"""
-    globalThis.i18n = {json.dumps(told)};
+    globalThis.i18n = {json.dumps(words)};
     globalThis.app = {{ extensionManager: {{ setting: {{ get: () => {json.dumps(language)} }} }} }};
     const {{ text }} = await import("./words.js");
     console.log(JSON.stringify(text({json.dumps(key)}, {json.dumps(values)})));
@@ -168,12 +168,12 @@ console.log(JSON.stringify([seen, answer, error === refusal, told]));
 
 def test_other_wrappers_of_the_queue_work(modules):
     """Catches: a result, an error, an argument or `this` that is lost between the wrappers of two packs."""
-    seen, answer, is_same, told = run_node(modules, WRAPPED)
+    seen, answer, is_same, refusals = run_node(modules, WRAPPED)
     sent = [[1, "prompt", "options"], [1, "prompt", "options"], [-1], [-1]]
     assert seen == [[name, True, of] for name, of in zip(["after", "before"] * 2, sent, strict=True)]
     assert answer == {"prompt_id": "p", "node_errors": {}, "number": 1}
     assert is_same
-    assert told == [None, {}, None, {"3": {}}]
+    assert refusals == [None, {}, None, {"3": {}}]
 
 
 # --- the runs of one node that the page knows of, by name: in capitals one that goes on
@@ -255,16 +255,16 @@ TAKES = [
 
 def test_a_take_is_written_beside_the_others(modules):
     """Without first takes and blocks that the run does not have; and the server reads it as the strip does."""
-    told = call(modules, "([before, number, take]) => js.withTake(before, 6, number, take)", TAKES)
-    assert told == [written for *_, written in TAKES]
-    for written, shown in zip(told, call(modules, "(text) => [...js.takesOf(text)]", told), strict=True):
+    texts = call(modules, "([before, number, take]) => js.withTake(before, 6, number, take)", TAKES)
+    assert texts == [written for *_, written in TAKES]
+    for written, shown in zip(texts, call(modules, "(text) => [...js.takesOf(text)]", texts), strict=True):
         assert {number - 1: take for number, take in shown} == read_takes(written, 6)
 
 
 PAGE = (HERE / "browser" / "player.js").read_text(encoding="utf-8")
 
 
-def test_pictures_on_the_screen_stay_and_others_come_back_when_they_are_seen_again(modules):
+def test_pictures_on_the_screen_are_never_dropped(modules):
     """The kind: several answers in one, of which the last is true.
 
     Of a film, and of a sheet beside it. Kind: a store with a limit never drops what a page shows.
@@ -305,14 +305,13 @@ PLAY = """({ values, before, edits }) => {
 }"""
 
 
-SEA, FOG, WEAK, LAST, LATER = (
-    "sea,\ngulls above it",
-    "3 cut: fog",
-    "5 strength 0.2:",
-    "8 cut strength 1: 16:9",
-    "12: night",
-)
-DIRECTED, TAKEN = ".td..t..d", "3:2, 8:2"
+SEA = "sea,\ngulls above it"
+FOG = "3 cut: fog"
+WEAK = "5 strength 0.2:"
+LAST = "8 cut strength 1: 16:9"
+LATER = "12: night"
+DIRECTED = ".td..t..d"
+TAKEN = "3:2, 8:2"
 FILM = {"text": "\n".join((SEA, FOG, WEAK, LAST, LATER)), "blocks": 9, "directions": DIRECTED, "takes": TAKEN}
 # An edit of it, and the text, directions and takes that are written; a shot that is moved takes its prompt along.
 EDITS = [
@@ -350,7 +349,7 @@ EDITS = [
 ]
 
 
-def test_an_edit_of_the_cards_writes_text_directions_and_takes(modules):
+def test_card_edit_writes_text_directions_and_takes(modules):
     plays = call(modules, PLAY, [{"values": FILM, "before": 0, "edits": [edit]} for edit, *_ in EDITS])
     for (first, written), (edit, lines, directions, takes) in zip(plays, EDITS, strict=True):
         assert first == FILM
@@ -358,7 +357,7 @@ def test_an_edit_of_the_cards_writes_text_directions_and_takes(modules):
         assert written == values, edit
 
 
-def test_after_any_edits_the_server_reads_what_the_cards_show(modules):
+def test_server_reads_what_the_cards_show(modules):
     """`PLAY` reads what it wrote. Catches: a line out of order, a letter or take of a block that is not there."""
     draw = random.Random(0)
     kinds = [edit for edit, *_ in EDITS if edit[0] not in ("removeShot", "splitShot")]
@@ -374,7 +373,7 @@ def test_after_any_edits_the_server_reads_what_the_cards_show(modules):
             read_takes(written["takes"], written["blocks"])
 
 
-def test_a_shot_moved_there_and_back_is_where_it_was(modules):
+def test_shot_moved_back_is_where_it_was(modules):
     edits = [["moveShot", 1, 3], ["moveShot", 3, 1]]
     first, _, back = call(modules, PLAY, [{"values": FILM, "before": 0, "edits": edits}])[0]
     assert {**first, "text": first["text"].replace("0.2:", "0.2: fog")} == back
@@ -421,11 +420,11 @@ def test_a_cut_typed_first_is_no_cut(modules):
 BEFORE = {"text": "a sea\n9: fog\n12: night", "blocks": 5, "directions": "t....", "takes": "3:2"}
 
 
-def test_lines_count_the_blocks_of_a_clip_that_is_continued(modules):
+def test_lines_count_the_blocks_of_a_clip(modules):
     """Seven blocks are the clip's: the run's first block is the eighth."""
     edits = [["lengthenShot", 1, 4], ["moveShot", 1, 2]]
-    told = call(modules, PLAY, [{"values": BEFORE, "before": 7, "edits": edits}])[0]
-    assert told == [
+    boards = call(modules, PLAY, [{"values": BEFORE, "before": 7, "edits": edits}])[0]
+    assert boards == [
         BEFORE,
         {"text": "a sea\n9: fog\n13: night", "blocks": 6, "directions": "t.....", "takes": "3:2"},
         {"text": "a sea\n9: night\n10: fog", "blocks": 6, "directions": "t.....", "takes": "4:2"},
@@ -442,7 +441,7 @@ ODD = [
 ]
 
 
-def test_what_the_cards_cannot_say_is_left_to_the_text(modules):
+def test_cards_leave_odd_prompts_to_the_text(modules):
     source = "([text, takes]) => js.readBoard({ text, blocks: 9, directions: '', takes })"
     assert call(modules, source, ODD) == [None] * len(ODD)
 
@@ -481,25 +480,25 @@ def test_an_edit_says_which_blocks_are_made_again(modules):
       const next = [{sources}][i](board);
       return [js.allowed(board, next, 4, 100), js.changed(board, next)];
     }}"""
-    for (allowed, told), (edit, first, count) in zip(
+    for (allowed, blocks), (edit, first, count) in zip(
         call(modules, source, list(range(len(REMADE)))), REMADE, strict=True
     ):
         assert allowed == (first is not None), edit
         if allowed:
-            assert told == {"from": first, "count": count}, edit
+            assert blocks == {"from": first, "count": count}, edit
 
 
-def test_a_line_typed_on_a_card_begins_no_shot(modules):
+def test_typed_line_on_a_card_begins_no_shot(modules):
     """Nor does a shot that comes first with such a line."""
     values = {"text": "a sea\n4: fog", "blocks": 9, "directions": "", "takes": ""}
     edits = [["sayShot", 1, "5: rain\n7: wind\nhail"], ["moveShot", 1, 0]]
-    _, said, moved = call(modules, PLAY, [{"values": values, "before": 0, "edits": edits}])[0]
-    assert said["text"] == "a sea\n4: 5: rain 7: wind\nhail"
+    _, typed, moved = call(modules, PLAY, [{"values": values, "before": 0, "edits": edits}])[0]
+    assert typed["text"] == "a sea\n4: 5: rain 7: wind\nhail"
     assert moved["text"] == "1: 5: rain 7: wind\nhail\n7: a sea"
     assert read_prompt(moved["text"]).texts == ("5: rain 7: wind\nhail", "a sea")
 
 
-def test_a_line_with_a_cut_and_a_strength_is_read_as_the_server_reads_it(modules):
+def test_line_with_cut_and_strength_reads_alike(modules):
     text = "a sea\n5 cut strength 0.6: fog"
     assert read_prompt(text).cuts == (4,)
     source = "(text) => js.readBoard({ text, blocks: 5, directions: '', takes: '' }).shots[1]"
@@ -513,7 +512,8 @@ def test_a_line_with_a_cut_and_a_strength_is_read_as_the_server_reads_it(modules
 
 def scheduled(*entries):
     """The pocket workflow with a schedule of some prompts, each from a block on."""
-    prompt, wire = pocket(), None
+    prompt = pocket()
+    wire = None
     for place, (block, text) in enumerate(entries):
         inputs = {"from_block": block, "conditioning": [POCKET, 2], "text": text}
         prompt[f"s{place}"] = node("SDVGPromptSchedule", **inputs, **({"schedule": wire} if wire else {}))
@@ -528,8 +528,8 @@ def renamed(prompt):
         return [f"7:{value[0]}", value[1]] if isinstance(value, list) else value
 
     return {
-        f"7:{name}": one | {"inputs": {key: moved(value) for key, value in reversed(one["inputs"].items())}}
-        for name, one in prompt.items()
+        f"7:{name}": node | {"inputs": {key: moved(value) for key, value in reversed(node["inputs"].items())}}
+        for name, node in prompt.items()
     }
 
 
@@ -554,12 +554,16 @@ CHANGES = [
 
 @pytest.mark.parametrize("changes, differ", CHANGES)
 def test_a_signature_tells_what_was_changed(changes, differ):
-    one, other = signature(pocket(), SAMPLER), signature(pocket(**changes), SAMPLER)
-    assert {name for name in EVERY if one[name] != other[name]} == differ
+    before = signature(pocket(), SAMPLER)
+    after = signature(pocket(**changes), SAMPLER)
+    assert {name for name in EVERY if before[name] != after[name]} == differ
 
 
-def test_what_lies_upstream_counts_and_what_lies_elsewhere_does_not():
-    before, model, elsewhere, whole = pocket(), pocket(), pocket(), pocket()
+def test_signature_counts_what_lies_upstream_alone():
+    before = pocket()
+    model = pocket()
+    elsewhere = pocket()
+    whole = pocket()
     model["lora"] = node("LoraLoaderModelOnly", model=[POCKET, 1], lora_name="a.safetensors", strength_model=1.0)
     model[SAMPLER]["inputs"]["target"] = ["lora", 0]
     stronger = {**model, "lora": node("LoraLoaderModelOnly", **model["lora"]["inputs"] | {"strength_model": 2})}
@@ -567,17 +571,17 @@ def test_what_lies_upstream_counts_and_what_lies_elsewhere_does_not():
     whole[SAMPLER]["inputs"] = {
         key: float(v) if type(v) is int else v for key, v in whole[SAMPLER]["inputs"].items()
     }
-    made = [signature(prompt, SAMPLER) for prompt in (before, model, stronger, elsewhere, whole)]
-    assert made[0] == made[3] == made[4] == signature(renamed(before), f"7:{SAMPLER}")
-    assert len({one["rest"] for one in made if one}) == 3
+    signatures = [signature(prompt, SAMPLER) for prompt in (before, model, stronger, elsewhere, whole)]
+    assert signatures[0] == signatures[3] == signatures[4] == signature(renamed(before), f"7:{SAMPLER}")
+    assert len({parts["rest"] for parts in signatures if parts}) == 3
 
 
-def test_a_block_s_prompt_is_told_apart_from_the_rest():
-    one = signature(scheduled((2, "a"), (3, "b")), SAMPLER)
-    other = signature(scheduled((2, "a"), (3, "c")), SAMPLER)
-    assert (one["rest"], one["prompts"][0]) == (other["rest"], other["prompts"][0])
-    assert [block for block, _ in one["prompts"]] == [2, 3]
-    assert one["prompts"][1] != other["prompts"][1]
+def test_signature_tells_prompts_of_blocks_apart():
+    before = signature(scheduled((2, "a"), (3, "b")), SAMPLER)
+    after = signature(scheduled((2, "a"), (3, "c")), SAMPLER)
+    assert (before["rest"], before["prompts"][0]) == (after["rest"], after["prompts"][0])
+    assert [block for block, _ in before["prompts"]] == [2, 3]
+    assert before["prompts"][1] != after["prompts"][1]
     unknown = signature(scheduled((2, "a"), ([POCKET, 5], "b")), SAMPLER)
     assert [block for block, _ in unknown["prompts"]] == [1]
 
@@ -594,10 +598,10 @@ def test_line_of_a_prompt_counts_by_itself():
     assert flowing[1] != cut[1]
 
 
-def test_a_line_of_the_prompt_is_told_apart_from_the_rest():
+def test_signature_tells_lines_of_the_prompt_apart():
     """Catches: a run foretold as wholly new after one line changed, or as the same."""
 
-    def told(text, *, controlled=False):
+    def signature_of(text, *, controlled=False):
         prompt = pocket()
         prompt[POCKET]["inputs"]["prompt"] = text
         if controlled:
@@ -605,12 +609,14 @@ def test_a_line_of_the_prompt_is_told_apart_from_the_rest():
             prompt[SAMPLER]["inputs"]["positive"] = ["control", 0]
         return signature(prompt, SAMPLER)
 
-    one, other, plain = told("a sea\n3: a storm"), told("a sea\n3 strength light: a storm"), told("a sea")
-    assert one["rest"] == other["rest"] == plain["rest"] != told("a lake\n3: a storm")["rest"]
-    assert ([block for block, _ in one["prompts"]], plain["prompts"]) == ([3], [])
-    assert one["prompts"] != other["prompts"]
-    assert [block for block, _ in told("a sea\n3: a storm", controlled=True)["prompts"]] == [3]
-    assert told("3: a storm") is None
+    storm = signature_of("a sea\n3: a storm")
+    lighter = signature_of("a sea\n3 strength light: a storm")
+    plain = signature_of("a sea")
+    assert storm["rest"] == lighter["rest"] == plain["rest"] != signature_of("a lake\n3: a storm")["rest"]
+    assert ([block for block, _ in storm["prompts"]], plain["prompts"]) == ([3], [])
+    assert storm["prompts"] != lighter["prompts"]
+    assert [block for block, _ in signature_of("a sea\n3: a storm", controlled=True)["prompts"]] == [3]
+    assert signature_of("3: a storm") is None
 
 
 CIRCLE = {SAMPLER: node("SDVGSpeculativeSampler", positive=["a", 0]), "a": node("X", x=["a", 0])}
@@ -629,22 +635,23 @@ def test_what_is_no_prompt_has_no_signature(server):
         assert server.ask("/sdvg/runs", prompt)["asked"] == {}
 
 
-def test_the_server_knows_a_run_by_its_settings_until_it_forgets_it(server):
+def test_server_knows_a_run_by_its_settings(server):
     """Asking runs nothing."""
-    prompt, other = pocket(sampler__seed=901), pocket(sampler__seed=902)
+    prompt = pocket(sampler__seed=901)
+    other = pocket(sampler__seed=902)
     first, second = (server.run(one).outputs[SAMPLER]["sdvg_run"][0] for one in (prompt, other))
-    told = server.ask("/sdvg/runs", prompt)
-    asked = told["asked"][SAMPLER]
+    answer = server.ask("/sdvg/runs", prompt)
+    asked = answer["asked"][SAMPLER]
     assert asked["all"] == first["signature"]["all"] != second["signature"]["all"]
-    answers = [told["forecast"][SAMPLER][made["run"]]["blocks"] for made in (first, second)]
+    answers = [answer["forecast"][SAMPLER][run["run"]]["blocks"] for run in (first, second)]
     assert answers == ["sss", "sss"], "they are at hand, whichever is shown"
-    assert told["loading"][second["run"]] == 0
+    assert answer["loading"][second["run"]] == 0
     assert second["loading"] > 0
-    assert set(told["decoding"][second["run"]]) == {0}, "pixels and decoder states of every block are kept"
+    assert set(answer["decoding"][second["run"]]) == {0}, "pixels and decoder states of every block are kept"
     server.run(pocket(sampler__seed=903, sampler__reuse_gb=0.0))
-    told = server.ask("/sdvg/runs", prompt)
-    assert told["loading"] == {}
-    assert told["forecast"][SAMPLER][first["run"]]["blocks"] == "ccc"
+    answer = server.ask("/sdvg/runs", prompt)
+    assert answer["loading"] == {}
+    assert answer["forecast"][SAMPLER][first["run"]]["blocks"] == "ccc"
 
 
 def test_models_that_are_gone_make_everything_again(server):
