@@ -157,6 +157,17 @@ export function isWired(node, name) {
 }
 
 /**
+ * The widgets of a node whose values come through wires.
+ * @param {GraphNode} node
+ */
+export function wiredNames(node) {
+  const wired = (node.inputs ?? []).filter(
+    (input, slot) => input.widget && node.isInputConnected(slot),
+  );
+  return new Set(wired.map(({ widget }) => widget?.name));
+}
+
+/**
  * Whether a wire ends at an input of this kind.
  * @param {GraphNode} node
  * @param {(slot: Slot) => boolean} isIt

@@ -14,6 +14,7 @@ import {
   setWidgets,
   toast,
   widgetOf,
+  wiredNames,
 } from "./frontend.js";
 import { text } from "./words.js";
 
@@ -31,10 +32,12 @@ function hide(widget, hidden) {
 
 /** @param {GraphNode} node */
 function tidy(node) {
+  const wired = wiredNames(node);
+  const hides = !drawsNodes() && !node.showAdvanced;
   for (const widget of node.widgets ?? []) {
     if (!widget.options?.advanced || widget.name.includes(".")) continue; // those of a chosen option
     widget.advanced = true; // the node's menu offers to show them
-    widget.hidden = !drawsNodes() && !node.showAdvanced && !isWired(node, widget.name);
+    widget.hidden = hides && !wired.has(widget.name);
   }
   const prompt = widgetOf(node, "prompt");
   if (!prompt || node.comfyClass !== SAMPLER) return;
