@@ -42,8 +42,7 @@ def modules(tmp_path_factory) -> dict[str, Path]:
 def clip(tmp_path_factory) -> Path:
     """A video of two blocks to obey, and a mask that keeps its left half."""
     folder = tmp_path_factory.mktemp("clip")
-    g = torch.Generator().manual_seed(1)
-    frames = torch.rand(FRAMES, 3, 4, 4, generator=g)
+    frames = torch.rand(FRAMES, 3, 4, 4, generator=torch.Generator().manual_seed(1))
     write_mp4(folder / "depth.mp4", torch.nn.functional.interpolate(frames, scale_factor=16), fps=16)
     mask = Image.new("L", (64, 64), 255)
     mask.paste(0, (0, 0, 32, 64))
@@ -63,33 +62,37 @@ def controlled(words, tmp_path_factory) -> Path:
     return out
 
 
-def test_a_control_changes_the_video_and_one_of_strength_zero_does_not(asked, words, controlled, tmp_path):
+def test_control_acts_unless_its_strength_is_zero(asked, words, controlled, tmp_path):
     assert main([*asked, "--output", str(tmp_path / "plain")]) == 0
     assert main([*words, "--control-strength", "0", "--output", str(tmp_path / "zero")]) == 0
     assert torch.equal(latents(tmp_path / "zero"), latents(tmp_path / "plain"))
     assert not torch.equal(latents(controlled), latents(tmp_path / "plain"))
-    settings = report(controlled)["request"]
-    assert (settings["control"], settings["control_mask"], settings["control_strength"]) == ("depth.mp4", None, 1.0)
+    request = report(controlled)["request"]
+    assert (request["control"], request["control_mask"], request["control_strength"]) == ("depth.mp4", None, 1.0)
     assert report(tmp_path / "plain")["request"]["control"] is None
 
 
-def test_the_sound_of_a_control_goes_into_the_video_unless_its_clip_has_one(words, tmp_path):
-    clip, control = tone(tmp_path / "clip.mp4"), tone(tmp_path / "control.mkv", "flac")
-    controlled = override(words, "--control", str(control))
-    assert main([*controlled, "--output", str(tmp_path / "one")]) == 0
-    made = heard(tmp_path / "one" / "video.mp4")
-    assert np.array_equal(made, heard(control)[: len(made)])
-    assert len(made) / 48000 == pytest.approx(21 / 16, abs=0.1)
-    tone(tmp_path / "long.mkv", "flac", frames=70)
-    longer = override(words, "--control", str(tmp_path / "long.mkv"), "--continue-from", str(clip))
-    assert main([*longer, "--output", str(tmp_path / "two")]) == 0
-    made = heard(tmp_path / "two" / "video.mp4")
-    assert np.array_equal(made, heard(clip)[: len(made)])
+def test_video_has_the_sound_of_its_control(words, tmp_path):
+    control = tone(tmp_path / "control.mkv", "flac")
+    assert main(override(words, "--control", str(control), "--output", str(tmp_path / "out"))) == 0
+    sound = heard(tmp_path / "out" / "video.mp4")
+    assert np.array_equal(sound, heard(control)[: len(sound)])
+    assert len(sound) / 48000 == pytest.approx(21 / 16, abs=0.1)
+
+
+def test_sound_of_a_clip_replaces_its_controls(words, tmp_path):
+    """Catches: the control's sound over the clip's own, or left out without a note."""
+    clip = tone(tmp_path / "clip.mp4")
+    control = tone(tmp_path / "long.mkv", "flac", frames=70)
+    continued = override(words, "--control", str(control), "--continue-from", str(clip))
+    assert main([*continued, "--output", str(tmp_path / "out")]) == 0
+    sound = heard(tmp_path / "out" / "video.mp4")
+    assert np.array_equal(sound, heard(clip)[: len(sound)])
     note = "The sound of long.mkv is left out: the video has that of clip.mp4."
-    assert note in report(tmp_path / "two")["notes"]
+    assert note in report(tmp_path / "out")["notes"]
 
 
-def test_it_is_made_again_from_its_report_with_the_files_named(base, words, controlled, tmp_path, capsys):
+def test_report_and_files_make_the_video_again(base, words, controlled, tmp_path, capsys):
     again = [*base, "--from", str(controlled), "--output", str(tmp_path / "two")]
     assert "add --control FILE" in refused(capsys, again)
     assert main([*again, *words[words.index("--control") :]]) == 0
@@ -99,34 +102,38 @@ def test_it_is_made_again_from_its_report_with_the_files_named(base, words, cont
 @pytest.fixture
 def written(monkeypatch) -> list[torch.Tensor]:
     """The frames of the next video, as they are written."""
-    found, add = [], Mp4Writer.add
-    monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: found.append(frames) or add(self, frames))
-    return found
+    pixels: list[torch.Tensor] = []
+    add = Mp4Writer.add
+    monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: pixels.append(frames) or add(self, frames))
+    return pixels
 
 
-def test_an_end_image_is_the_controls_last_four_frames(words, clip, tmp_path, written):
+def test_mask_keeps_the_last_four_frames(words, clip, tmp_path, written):
     """Catches: one mask for all frames, or for those of another latent frame."""
     (tmp_path / "mask").mkdir()
     for frame in range(FRAMES):
         Image.new("L", (64, 64), 255 * (frame < FRAMES - 4)).save(tmp_path / "mask" / f"{frame:02}.png")
     assert main([*words, "--control-mask", str(tmp_path / "mask"), "--output", str(tmp_path / "out")]) == 0
-    made, own = torch.cat(written, dim=1)[0], read_footage(clip / "depth.mp4", 64, 64).pixels / 255
-    assert [torch.equal(*two) for two in zip(made, own, strict=True)] == [False] * 17 + [True] * 4
+    video = torch.cat(written, dim=1)[0]
+    control = read_footage(clip / "depth.mp4", 64, 64).pixels / 255
+    kept = [torch.equal(frame, given) for frame, given in zip(video, control, strict=True)]
+    assert kept == [False] * 17 + [True] * 4
 
 
 @pytest.mark.parametrize("start", [(), ("--start-image",)])
-def test_what_the_mask_keeps_comes_back_pixel_for_pixel(start, words, clip, tmp_path, written):
+def test_masked_pixels_are_those_of_the_control(start, words, clip, tmp_path, written):
     """Catches: pasting before decoding, a mask the wrong way round, late frames."""
     Image.new("RGB", (64, 64), (200, 30, 30)).save(tmp_path / "red.png")
     begin = [*start, str(tmp_path / "red.png")] if start else []
     mask = ["--control-mask", str(clip / "mask.png"), "--output", str(tmp_path / "out")]
     assert main([*words, *mask, *begin]) == 0
-    made, own = torch.cat(written, dim=1)[0], read_footage(clip / "depth.mp4", 64, 64).pixels / 255
+    video = torch.cat(written, dim=1)[0]
+    control = read_footage(clip / "depth.mp4", 64, 64).pixels / 255
+    control = torch.cat((control, control[-1:].expand(4, -1, -1, -1)))[: len(video)]
     first = 1 if start else 0
-    own = torch.cat((own, own[-1:].expand(4, -1, -1, -1)))[: len(made)]
-    assert torch.equal(made[first:, ..., :32], own[first:, ..., :32])
-    assert not torch.equal(made[..., 32:], own[..., 32:])
-    assert torch.equal(made[0, ..., :32], own[0, ..., :32]) != bool(start), "the start image is not pasted over"
+    assert torch.equal(video[first:, ..., :32], control[first:, ..., :32])
+    assert not torch.equal(video[..., 32:], control[..., 32:])
+    assert torch.equal(video[0, ..., :32], control[0, ..., :32]) != bool(start), "the start image is pasted over"
 
 
 @pytest.fixture
@@ -144,10 +151,10 @@ def test_alpha_of_a_control_keeps_what_is_opaque(words, cut_out, tmp_path, writt
     """Catches: alpha dropped, or the wrong way round; a report from which the video cannot be made again."""
     masked = [*override(words, "--control", str(cut_out)), "--control-mask", "alpha"]
     assert main([*masked, "--output", str(tmp_path / "out")]) == 0
-    made = torch.cat(written, dim=1)[0]
-    own = read_footage(cut_out, 64, 64).pixels / 255
-    assert torch.equal(made[..., :32], own[..., :32])
-    assert not torch.equal(made[..., 32:], own[..., 32:])
+    video = torch.cat(written, dim=1)[0]
+    control = read_footage(cut_out, 64, 64).pixels / 255
+    assert torch.equal(video[..., :32], control[..., :32])
+    assert not torch.equal(video[..., 32:], control[..., 32:])
     assert report(tmp_path / "out")["request"]["control_mask"] == "alpha"
     assert any("alpha of cut-out. What is opaque is kept" in note for note in report(tmp_path / "out")["notes"])
 
@@ -165,14 +172,14 @@ def test_alpha_of_a_restyled_clip_makes_what_is_opaque(words, clip, cut_out, tmp
     """Catches: the ground of a cut-out remade, and the cut-out kept."""
     masked = [*words, "--restyle", str(cut_out), "--control-mask", "alpha"]
     assert main([*masked, "--output", str(tmp_path / "out")]) == 0
-    made = torch.cat(written, dim=1)[0]
+    video = torch.cat(written, dim=1)[0]
     ground = read_footage(clip / "depth.mp4", 64, 64).pixels / 255
-    assert torch.equal(made[..., 32:], ground[..., 32:])
-    assert not torch.equal(made[..., :32], ground[..., :32])
+    assert torch.equal(video[..., 32:], ground[..., 32:])
+    assert not torch.equal(video[..., :32], ground[..., :32])
 
 
 @pytest.mark.parametrize("restyle", [False, True])
-def test_alpha_that_no_clip_has_is_refused(restyle, words, clip, tmp_path, capsys):
+def test_alpha_mask_needs_a_clip_with_alpha(restyle, words, clip, tmp_path, capsys):
     """Catches: a video made without the mask that was asked for."""
     more = ["--restyle", str(clip / "depth.mp4")] if restyle else []
     masked = [*words, *more, "--control-mask", "alpha", "--output", str(tmp_path / "out")]
@@ -180,7 +187,7 @@ def test_alpha_that_no_clip_has_is_refused(restyle, words, clip, tmp_path, capsy
     assert not (tmp_path / "out").exists()
 
 
-def test_without_a_number_of_blocks_the_video_is_as_long_as_its_control(words, tmp_path):
+def test_video_is_as_long_as_its_control(words, tmp_path):
     assert main([*without(words, "blocks"), "--output", str(tmp_path / "out")]) == 0
     assert len(report(tmp_path / "out")["blocks"]) == 2
 
@@ -188,40 +195,38 @@ def test_without_a_number_of_blocks_the_video_is_as_long_as_its_control(words, t
 # --- what is refused
 
 
-def test_a_model_of_the_route_without_its_module_is_refused(words, modules, tmp_path, capsys):
-    small, large = (
-        [*words[:-2], str(modules[role]), "--output", str(tmp_path / role)] for role in ("drafter", "target")
-    )
-    said = refused(capsys, small)
-    assert "the target has no control module; load one for it, or leave the control out" in said
-    assert main(override(small, "--policy", "first", "--forced-blocks", "0", "--handover", "0")) == 0
-    capsys.readouterr()
-    said = refused(capsys, large)
-    assert "the drafter has no control module; load one for it, or leave the control out" in said
+def test_model_without_its_control_module_is_refused(words, modules, tmp_path, capsys):
+    for role, missing in (("drafter", "target"), ("target", "drafter")):
+        incomplete = [*words[:-2], str(modules[role]), "--output", str(tmp_path / "out")]
+        assert f"the {missing} has no control module" in refused(capsys, incomplete)
+
+
+def test_route_of_drafts_needs_no_targets_module(words, modules, tmp_path):
+    """Catches: a module asked for that no block of the route would read."""
+    drafts = override(words, "--policy", "first", "--forced-blocks", "0", "--handover", "0")
+    assert main([*drafts[:-2], str(modules["drafter"]), "--output", str(tmp_path / "out")]) == 0
 
 
 REFUSALS = {
-    "--control-strength -1": "control_strength is -1.0; give 0 to 10",
-    "--control-edge 300": "control edge has no effect without control mask; add it, or leave",
-    "--blocks 4": "the control has 21 frames, and the video needs 45",
+    "--control-strength -1": "control_strength is -1.0",
+    "--control-edge 300": "control edge has no effect",
+    "--blocks 4": "the video needs 45",
 }
 
 
-@pytest.mark.parametrize(("more", "why"), REFUSALS.items())
-def test_what_cannot_be_is_refused(more, why, words, tmp_path, capsys):
-    assert why in refused(capsys, override(words, *more.split(), "--output", str(tmp_path / "out")))
+@pytest.mark.parametrize(("more", "keyword"), REFUSALS.items())
+def test_impossible_control_is_refused(more, keyword, words, tmp_path, capsys):
+    assert keyword in refused(capsys, override(words, *more.split(), "--output", str(tmp_path / "out")))
 
 
-def test_a_mask_without_a_control_and_a_module_of_no_models_width_are_refused(asked, words, clip, tmp_path, capsys):
-    alone = [*asked, "--control-mask", str(clip / "mask.png"), "--output", str(tmp_path / "out")]
-    assert "control mask has no effect without control" in refused(capsys, alone)
-    g, other = torch.Generator().manual_seed(0), tmp_path / "other.safetensors"
-    save_file({"vace_patch_embedding.weight": torch.randn(8, 96, 1, 2, 2, generator=g)}, other)
-    said = refused(capsys, [*words[:-2], str(other), "--output", str(tmp_path / "out")])
-    assert "other.safetensors is for a width of 8, which no model has" in said
+def test_module_of_no_models_width_is_refused(words, tmp_path, capsys):
+    module = tmp_path / "other.safetensors"
+    save_file({"vace_patch_embedding.weight": torch.zeros(8, 96, 1, 2, 2)}, module)
+    message = refused(capsys, [*words[:-2], str(module), "--output", str(tmp_path / "out")])
+    assert "other.safetensors is for a width of 8" in message
 
 
-def test_modules_are_found_in_the_folder_of_models_by_their_names(asked, modules, clip, tmp_path):
+def test_control_modules_are_found_by_their_names(asked, modules, clip, tmp_path):
     """Catches: a run that reads them without a control, or does not find them."""
     folder = tmp_path / "models" / "diffusion_models"
     folder.mkdir(parents=True)

@@ -50,7 +50,7 @@ def asked(base) -> list[str]:
         ("--restyle", "moving.png", ": 12 pictures, taken as 12 frames at 16 a second, cropped to 64x64."),
     ],
 )
-def test_what_is_lost_of_a_picture_is_told_in_the_report(way, name, note, asked, tmp_path):
+def test_report_notes_what_a_picture_loses(way, name, note, asked, tmp_path):
     """By every way in. Catches: alpha, or frames, dropped without a word."""
     frames = [Image.new("RGB", (64, 64), (10 * number, 90, 90)) for number in range(12)]
     if name == "hole.png":
@@ -67,33 +67,36 @@ def test_what_is_lost_of_a_picture_is_told_in_the_report(way, name, note, asked,
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
-def test_an_extended_video_shows_the_given_frames_and_goes_on_from_the_last(cut, tmp_path, monkeypatch):
+def test_extended_video_begins_with_the_given_frames(cut, tmp_path, monkeypatch):
     """Of every length. Catches: given frames decoded from latents, or lost, or shown twice."""
-    written, given, add = [], FRAMES[cut:], Mp4Writer.add
-    encoded, encode = [], WanCodec.encode
+    given = FRAMES[cut:]
+    written: list[torch.Tensor] = []
+    encoded: list[torch.Tensor] = []
+    add = Mp4Writer.add
+    encode = WanCodec.encode
     write_mp4(tmp_path / "given.mp4", given, fps=16)
     monkeypatch.setattr(WanCodec, "encode", lambda self, frames: encoded.append(frames) or encode(self, frames))
     monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: written.append(frames) or add(self, frames))
     more = ["--blocks", "1", "--continue-from", str(tmp_path / "given.mp4"), "--output", str(tmp_path / "out")]
     assert main(["generate", "--models", "pocket", "--policy", "always-target", "--prompt", PROMPT, *more]) == 0
-    made = torch.cat(written, dim=1)[0]
-    assert len(made) == len(given) + 12 == pixel_frames(tmp_path / "out")
-    assert torch.equal(made[: len(given)], read_footage(tmp_path / "given.mp4", 64, 64).pixels / 255)
-    assert torch.equal(encoded[0][0, -len(given) :], made[: len(given)]), "the models go on from the last frame"
-    inside = (made[1:] - made[:-1]).abs().mean(dim=(1, 2, 3))
-    assert inside[len(given) - 1] < 3 * inside.median(), "the seam"
+    video = torch.cat(written, dim=1)[0]
+    assert len(video) == len(given) + 12 == pixel_frames(tmp_path / "out")
+    assert torch.equal(video[: len(given)], read_footage(tmp_path / "given.mp4", 64, 64).pixels / 255)
+    assert torch.equal(encoded[0][0, -len(given) :], video[: len(given)]), "the models go on from the last frame"
+    changes = (video[1:] - video[:-1]).abs().mean(dim=(1, 2, 3))
+    assert changes[len(given) - 1] < 3 * changes.median(), "the seam"
     assert report(tmp_path / "out")["blocks"][0]["index"] == 3
 
 
 @pytest.mark.parametrize("way", ["--continue-from", "--restyle"])
-def test_the_sound_of_a_clip_goes_into_its_video(way, asked, tmp_path):
+def test_video_keeps_the_sound_of_its_clip(way, asked, tmp_path):
     """As it is, no longer than the video. 40 frames are extended to 52, or restyled to 33. Catches: silence."""
     clip = tone(tmp_path / "clip.mp4")
     more = [way, str(clip), "--output", str(tmp_path / "out")]
     assert main([*asked, "--blocks", "1" if way == "--continue-from" else "3", *more]) == 0
-    made = heard(tmp_path / "out" / "video.mp4")
-    assert np.array_equal(made, heard(clip)[: len(made)])
-    assert len(made) / 48000 == pytest.approx((40 if way == "--continue-from" else 33) / 16, abs=0.045)
+    sound = heard(tmp_path / "out" / "video.mp4")
+    assert np.array_equal(sound, heard(clip)[: len(sound)])
+    assert len(sound) / 48000 == pytest.approx((40 if way == "--continue-from" else 33) / 16, abs=0.045)
     assert not any("sound" in note for note in report(tmp_path / "out")["notes"])
 
 
@@ -128,53 +131,58 @@ def test_sound_an_mp4_lacks_is_encoded(asked, tmp_path, capsys):
 # --- restyle
 
 
-def test_a_restyled_video_is_as_long_as_its_clip_and_takes_fewer_passes(asked, clip, tmp_path):
+def test_restyling_takes_fewer_passes_for_all_frames(asked, clip, tmp_path):
     more = ["--restyle", str(clip), "--strength", "light", "--output", str(tmp_path / "out")]
     assert main([*asked, *more]) == 0
-    told = report(tmp_path / "out")
-    assert [block["target"]["denoising_passes"] for block in told["blocks"]] == [1, 1, 1]
-    assert (told["request"]["restyle"], told["request"]["strength"]) == ("video.mp4", "light")
+    run = report(tmp_path / "out")
+    assert [block["target"]["denoising_passes"] for block in run["blocks"]] == [1, 1, 1]
+    assert (run["request"]["restyle"], run["request"]["strength"]) == ("video.mp4", "light")
     assert pixel_frames(tmp_path / "out") == 33
 
 
-def test_a_line_of_the_prompt_states_the_strength_from_its_block_on(base, asked, clip, tmp_path, capsys):
+def test_prompt_line_states_strength_from_its_block(base, asked, clip, tmp_path):
     """Block 1 is as with the usual strength, block 2 takes passes of its own, and its report makes it again."""
     clip_file = ["--restyle", str(clip)]
     lines = [*asked[:-1], f"{PROMPT}\n2 strength light: a red ball over snow", *clip_file]
     assert main([*lines, "--output", str(tmp_path / "lines")]) == 0
-    assert main([*asked, *clip_file, "--output", str(tmp_path / "one")]) == 0
-    both, one = latents(tmp_path / "lines"), latents(tmp_path / "one")
-    assert torch.equal(both[:, :, :3], one[:, :, :3])
-    assert not torch.equal(both[:, :, 3:6], one[:, :, 3:6])
-    told = report(tmp_path / "lines")
-    assert [block["target"]["denoising_passes"] for block in told["blocks"]] == [2, 1, 1]
-    assert told["request"]["strength"] == "medium,2:light"
+    assert main([*asked, *clip_file, "--output", str(tmp_path / "usual")]) == 0
+    restyled = latents(tmp_path / "lines")
+    usual = latents(tmp_path / "usual")
+    assert torch.equal(restyled[:, :, :3], usual[:, :, :3])
+    assert not torch.equal(restyled[:, :, 3:6], usual[:, :, 3:6])
+    run = report(tmp_path / "lines")
+    assert [block["target"]["denoising_passes"] for block in run["blocks"]] == [2, 1, 1]
+    assert run["request"]["strength"] == "medium,2:light"
     again = ["--from", str(tmp_path / "lines"), *clip_file, "--output", str(tmp_path / "again")]
     assert main([*base, *again]) == 0
-    assert torch.equal(latents(tmp_path / "again"), both)
-    capsys.readouterr()
-    without = [*asked[:-1], f"{PROMPT}\n2 strength light:", "--output", str(tmp_path / "without")]
-    assert "strength from block 2 on, but no clip" in refused(capsys, without)
+    assert torch.equal(latents(tmp_path / "again"), restyled)
 
 
-def test_what_fills_no_block_is_held_or_left_out_and_told(asked, tmp_path, capsys):
+def test_strength_in_a_prompt_needs_a_clip(asked, tmp_path, capsys):
+    lines = [*asked[:-1], f"{PROMPT}\n2 strength light:", "--output", str(tmp_path / "out")]
+    assert "no clip" in refused(capsys, lines)
+
+
+def test_clip_sets_the_nearest_number_of_blocks():
+    """Catches: a block more for each frame too many, or none for a clip shorter than a block."""
     assert [blocks_in(frames) for frames in (80, 81, 82, 5)] == [7, 7, 7, 1]
+
+
+def test_short_clip_is_restyled_with_frames_held(asked, tmp_path, capsys):
     write_mp4(tmp_path / "clip.mp4", torch.rand(1, 3, 64, 64).expand(5, -1, -1, -1), fps=16)
     assert main([*asked, "--restyle", str(tmp_path / "clip.mp4"), "--output", str(tmp_path / "out")]) == 0
     assert "Its last frame is held for 4 frames." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "keyword"),
     [
-        (["--strength", "weak"], "is not a strength; give strong, medium, light or a number"),
-        (["--blocks", "9"], "frames, and the video needs 105; lower the number of blocks, or use a longer one"),
+        (["--strength", "weak"], "is not a strength"),
+        (["--blocks", "9"], "the video needs 105"),
         (["--schedule", "1000,625", "--strength", "light"], "give strong or a number"),
     ],
 )
-def test_what_cannot_be_restyled_is_refused_before_anything_is_loaded(words, says, asked, clip, tmp_path, capsys):
+def test_impossible_restyling_is_refused(words, keyword, asked, clip, tmp_path, capsys):
     restyled = [*asked, "--restyle", str(clip), *words, "--output", str(tmp_path / "out")]
-    assert says in refused(capsys, restyled)
-    alone = [*asked, "--strength", "light"]
-    assert "strength has no effect without restyle; add it" in refused(capsys, alone)
+    assert keyword in refused(capsys, restyled)
     assert not (tmp_path / "out").exists()

@@ -31,19 +31,19 @@ def command(base) -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux's")
-def test_a_full_standard_output_costs_no_video_and_is_no_success(tmp_path, command):
+def test_full_standard_output_costs_no_video(tmp_path, command):
+    """Catches: a traceback, no video, or exit code 0 of a command whose output is lost."""
     out = tmp_path / "out"
     with Path("/dev/full").open("w") as full:
         words = [*command, "--output", str(out)]
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
     assert (done.returncode, names(out)) == (1, OUTPUTS), done.stderr
     assert "Traceback" not in done.stderr
-    said = "sdvg: not all could be printed (No space left on device); the files are written"
-    assert done.stderr.splitlines()[-1] == said
+    assert "not all could be printed (No space left on device)" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("streams", [(os.devnull, "/dev/full"), (None, None)])
-def test_a_terminal_that_is_closed_or_full_costs_no_video(tmp_path, command, streams):
+def test_closed_or_full_terminal_costs_no_video(tmp_path, command, streams):
     """The kind: what is said of the work ends the work."""
     out = tmp_path / "out"
     process = fork(lambda: run([*command[3:], "--output", str(out)]), *streams)
@@ -52,9 +52,10 @@ def test_a_terminal_that_is_closed_or_full_costs_no_video(tmp_path, command, str
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGHUP", marks=pytest.mark.heavy)])
-def test_a_signal_that_ends_a_run_is_answered_in_a_sentence_and_the_blocks_stay(tmp_path, command, name):
+def test_signal_ends_a_run_and_keeps_its_blocks(tmp_path, command, name):
     """The kind: an end from outside. As a shell expects: 128 and the signal's number."""
-    out, number = tmp_path / "out", getattr(signal, name)
+    out = tmp_path / "out"
+    number = getattr(signal, name)
 
     def long() -> int:
         signal.signal(number, signal.SIG_DFL)  # a shell in the background ignores some
@@ -62,14 +63,14 @@ def test_a_signal_that_ends_a_run_is_answered_in_a_sentence_and_the_blocks_stay(
 
     code, lines = signalled(long, number)
     assert code == 128 + number, lines
-    made = len(unfinished_blocks(out))
-    assert made >= 2
-    assert lines[-2] == f"sdvg: kept {made} of 400 blocks of {out}; the same command continues from there\n"
-    assert lines[-1] == f"sdvg: ended by {name}; no half-written file is left\n"
+    finished = len(unfinished_blocks(out))
+    assert finished >= 2
+    assert lines[-2].startswith(f"sdvg: kept {finished} of 400 blocks of {out}")
+    assert lines[-1].startswith(f"sdvg: ended by {name}")
 
 
 @pytest.mark.parametrize("words", [["doctor"], ["--help"]])
-def test_without_docstrings_and_asserts_every_command_says_the_same(words, capsys):
+def test_python_without_docstrings_prints_the_same(words, capsys):
     """The kind: how Python itself was started. `python -OO` drops both."""
     command = [sys.executable, "-OO", "-m", "sdvg_core", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
