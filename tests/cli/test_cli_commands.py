@@ -28,17 +28,29 @@ def test_doctor_says_what_a_file_is(files, capsys):
     assert "no weight file at" in refused(capsys, ["doctor", "nowhere.safetensors"])
 
 
-def test_a_tensor_outside_the_model_is_told_and_a_lora_there_refused(files, tmp_path, capsys):
-    """The target's names have a prefix. Catches: a LoRA beside it that is passed over without a word."""
-    asked = [*options(files), *SMALL, "--prompt", "a ball", "--blocks", "1", "--output", str(tmp_path / "out")]
-    weights = load_file(files.target)
-    save_file({**weights, "first_stage.weight": torch.ones(1)}, tmp_path / "more.safetensors")
-    assert main(override(asked, "--target", str(tmp_path / "more.safetensors"))) == 0
-    told = "Beside the transformer, more.safetensors has tensors that are not used: first_stage.weight."
-    assert f"sdvg: {told}" in capsys.readouterr().err
-    assert told in report(tmp_path / "out")["notes"]
-    save_file({**weights, "blocks.0.ffn.0.lora_A.weight": torch.ones(1)}, tmp_path / "lora.safetensors")
-    assert "holds a LoRA" in refused(capsys, override(asked, "--target", str(tmp_path / "lora.safetensors")))
+def video_with(files, target: dict[str, torch.Tensor], folder: Path) -> list[str]:
+    """Write a target of other tensors; return the command for one block by it."""
+    save_file(target, folder / "target.safetensors")
+    words = [*options(files), *SMALL, "--prompt", "a ball", "--blocks", "1", "--output", str(folder / "out")]
+    return override(words, "--target", str(folder / "target.safetensors"))
+
+
+def test_tensor_outside_the_model_is_noted(files, tmp_path, capsys):
+    """The target's names have a prefix. Catches: weights passed over without a word."""
+    tensors = {**load_file(files.target), "first_stage.weight": torch.ones(1)}
+    assert main(video_with(files, tensors, tmp_path)) == 0
+    note = "Beside the transformer, target.safetensors has tensors that are not used: first_stage.weight."
+    assert f"sdvg: {note}" in capsys.readouterr().err
+    assert note in report(tmp_path / "out")["notes"]
+
+
+def test_lora_outside_the_model_is_refused(files, tmp_path, capsys):
+    """Catches: a LoRA beside the target's prefix that is passed over as any other tensor is."""
+    tensors = {**load_file(files.target), "blocks.0.ffn.0.lora_A.weight": torch.ones(1)}
+    assert "holds a LoRA" in refused(capsys, video_with(files, tensors, tmp_path))
+
+
+def test_doctor_names_a_lora_in_a_scorer(files, tmp_path, capsys):
     scorer = torch.load(files.reward, weights_only=True)
     torch.save({**scorer, "text.lora_B.weight": torch.ones(1)}, tmp_path / "Reward.pt")
     assert main(["doctor", str(tmp_path / "Reward.pt")]) == 2
@@ -62,45 +74,53 @@ def test_doctor_refuses_options_of_another_question(words, word, files, capsys):
     assert word in refused(capsys, ["doctor", *asked])
 
 
-def test_doctor_says_what_is_missing_or_unusable(tmp_path, files, capsys):
+def test_doctor_says_what_a_folder_lacks(tmp_path, files, capsys):
+    """A drafter and a VAE are there, the target is cut short, and there is no scorer."""
     drafter = tmp_path / "diffusion_models" / "chunkwise" / "causal_forcing.pt"
+    vae = tmp_path / "vae" / "wan_2.1_vae.safetensors"
     (krea,) = (model for model in KNOWN_MODELS if model.name == "Krea Realtime")
     for path, content in (
         (drafter, files.drafter.read_bytes()),
-        (tmp_path / "vae" / "wan_2.1_vae.safetensors", files.vae.read_bytes()),
+        (vae, files.vae.read_bytes()),
         (tmp_path / "diffusion_models" / krea.files[0], b"cut short"),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     assert main(["doctor", "--models", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert "MISSING: get ImageReward.pt (1.79 GB) into image_reward/ from zai-org/ImageReward" in out
-    assert "UNUSABLE" in out
-    (tmp_path / "diffusion_models" / krea.files[0]).unlink()
+    printed = capsys.readouterr().out
+    assert "MISSING: get ImageReward.pt (1.79 GB) into image_reward/ from zai-org/ImageReward" in printed
+    assert "UNUSABLE" in printed
+    assert f"drafter        found {drafter} (generator) (preset causal-forcing)" in printed
+    assert f"vae            found {vae}\n" in printed
+
+
+def test_doctor_names_a_smaller_file_to_get(tmp_path, capsys):
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     fp8 = "krea-realtime-video-14b-fp8-e4m3fn.safetensors (14.3 GB) from 6chan/krea-realtime-video-fp8"
     assert f"; for a smaller card {fp8}" in capsys.readouterr().out
-    (tmp_path / "diffusion_models" / krea.files[0]).write_bytes(b"cut short")
-    assert f"drafter        found {drafter} (generator) (preset causal-forcing)" in out
-    assert f"vae            found {tmp_path / 'vae' / 'wan_2.1_vae.safetensors'}\n" in out
 
 
-def test_the_demo_takes_any_text_for_the_nearest_prompt_and_compares_target_only_with_nothing(tmp_path, capsys):
+def test_demo_shows_the_nearest_prompt(tmp_path, capsys):
+    words = ["--prompt", "a whale sings", "--blocks", "1", "--directions", "t"]
+    assert main(["demo", *words, "--output", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr()
+    assert "shown instead: a big" in printed.err
+    assert "1 block of 'a big" in printed.out
+
+
+def test_demo_of_target_only_compares_nothing(tmp_path, capsys):
     """Catches the comparison of an earlier video beside a new one."""
     out = tmp_path / "out"
-    asked = ["demo", "--prompt", "a whale sings", "--output", str(out), "--blocks", "1", "--directions", "t"]
+    asked = ["demo", "--output", str(out), "--blocks", "1", "--directions", "t"]
     assert main(asked) == 0
     (out / "comparison.mp4").write_text("of an earlier video")
     capsys.readouterr()
     assert main([*asked, "--overwrite"]) == 0
-    told = capsys.readouterr()
-    assert "shown instead: a big" in told.err
-    assert "1 block of 'a big" in told.out
-    assert "Measured" not in told.out
+    assert "Measured" not in capsys.readouterr().out
     assert names(out) == OUTPUTS
 
 
-def test_demo_lists_prompts_of_the_small_world_and_takes_one_by_its_number(tmp_path, monkeypatch, capsys):
+def test_demo_takes_a_prompt_by_its_number(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--list"]) == 0
     listed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
@@ -112,7 +132,7 @@ def test_demo_lists_prompts_of_the_small_world_and_takes_one_by_its_number(tmp_p
 
 
 @pytest.mark.parametrize("prompt", ["", "  ", "0", "7", "-1", "99"])
-def test_demo_refuses_an_empty_prompt_and_a_number_that_its_list_lacks(tmp_path, monkeypatch, capsys, prompt):
+def test_demo_refuses_a_prompt_not_listed(tmp_path, monkeypatch, capsys, prompt):
     """Catches a red ball, the prompt nearest to `0`."""
     monkeypatch.chdir(tmp_path)
     fault = f"there is no prompt {prompt}; choose 1 to 6" if prompt.strip() else "the prompt is empty; write one"
@@ -121,18 +141,18 @@ def test_demo_refuses_an_empty_prompt_and_a_number_that_its_list_lacks(tmp_path,
 
 
 @pytest.mark.heavy
-def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monkeypatch, capsys):
+def test_demo_compares_speed_with_the_target(tmp_path, monkeypatch, capsys):
     """As a newcomer would: the advised preset, then the same by the target alone, and three lines at the end."""
     monkeypatch.chdir(tmp_path)
     assert main(["demo"]) == 0
     folder = tmp_path / "out" / "demo" / "001"
     assert {*OUTPUTS, "comparison.mp4", "target-only"} == set(names(folder))
     assert set(OUTPUTS) == set(names(folder / "target-only"))
-    said = capsys.readouterr()
-    device, first, *_, blocks, measured, last = said.out.splitlines()
+    printed = capsys.readouterr()
+    device, first, *_, blocks, measured, last = printed.out.splitlines()
     assert device.startswith("device: cpu (")
     assert "will make 9 blocks" in first
-    assert "redicted" not in said.out
+    assert "redicted" not in printed.out
     assert blocks == "Large model, by rule: 1 to 2; small model, not checked: 3 to 9."
     form = r"Measured: ([\d.]+) s; the large model alone ([\d.]+) s: ([\d.]+)x as fast\."
     seconds, alone, ratio = (float(number) for number in re.fullmatch(form, measured).groups())
@@ -140,11 +160,11 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     whole = report(folder / "target-only")["totals"]["seconds"]["total"]
     assert alone == pytest.approx(whole, abs=0.01)
     assert last.startswith(f"Look at {Path('out', 'demo', '001')}: comparison.mp4 shows it next to the large")
-    assert "block 9/9" in said.err
+    assert "block 9/9" in printed.err
     assert (report(folder)["settings"]["route"]["policy"]["n"], report(folder)["totals"]["forced"]) == (2, 2)
 
 
-def test_doctor_reads_capital_endings_and_refuses_other_files(files, tmp_path, capsys):
+def test_doctor_reads_weights_by_their_endings(files, tmp_path, capsys):
     """The kind: what one command takes and another refuses."""
     shutil.copy(files.target, tmp_path / "T.SAFETENSORS")
     assert main(["doctor", str(tmp_path / "T.SAFETENSORS")]) == 0
@@ -185,7 +205,7 @@ def test_help_version_and_bad_usage_import_nothing_heavy():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_help_of_a_command_names_no_option_that_it_lacks(capsys, name):
+def test_help_names_no_option_its_command_lacks(capsys, name):
     """Catches --restyle in the help of the demo."""
     parser = next(action for action in make_parser()._actions if action.choices).choices[name]
     word = "--help-all" if "--help-all" in parser._option_string_actions else "--help"
@@ -195,27 +215,34 @@ def test_the_help_of_a_command_names_no_option_that_it_lacks(capsys, name):
     assert set(named) - set(parser._option_string_actions) == set()
 
 
-def test_the_help_of_generate_has_twelve_options_and_three_examples_and_the_rest_is_behind_another(capsys):
-    said = []
-    for word in ("--help", "--help-all"):
-        with pytest.raises(SystemExit, match="0"):
-            main(["generate", word])
-        said.append(capsys.readouterr().out)
-    short, whole = (re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE) for text in said)
+def help_of_generate(capsys: pytest.CaptureFixture[str], word: str) -> str:
+    with pytest.raises(SystemExit, match="0"):
+        main(["generate", word])
+    return capsys.readouterr().out
+
+
+def test_short_help_shows_twelve_options(capsys):
+    """And `--help-all`, which shows the rest too. Catches: an option that neither shows."""
+    short = re.findall(r"^  (--[a-z-]+)", help_of_generate(capsys, "--help"), re.MULTILINE)
+    whole = re.findall(r"^  (--[a-z-]+)", help_of_generate(capsys, "--help-all"), re.MULTILINE)
     assert len(short) == 13
     assert short[-1] == "--help-all"
-    assert set(short) < set(whole)
-    assert {"--tokenizer", "--budget", "--private"} < set(whole)
-    examples = [line for line in said[0].splitlines() if line.startswith("  python -m sdvg_core generate")]
+    assert {*short, "--tokenizer", "--budget", "--private"} < set(whole)
+
+
+def test_examples_in_the_help_can_be_parsed(capsys):
+    lines = help_of_generate(capsys, "--help").splitlines()
+    examples = [line for line in lines if line.startswith("  python -m sdvg_core generate")]
     assert len(examples) == 3
     for line in examples:
         assert make_parser().parse_args(shlex.split(line)[3:])
-    assert "the blocks after it, which follow from it" in " ".join(said[0].split())
 
 
-def test_all_commands_together_have_no_more_options_than_a_person_can_look_through():
+def test_commands_have_at_most_ninety_options():
     """A new one takes the place of one that nobody would miss."""
-    (commands,) = (one for one in make_parser()._actions if isinstance(one, argparse._SubParsersAction))
-    options = [one for parser in commands.choices.values() for one in parser._actions if one.option_strings]
-    seen = [one for one in options if one.dest not in ("help", "help_all")]
-    assert len(seen) <= MOST_OPTIONS
+    (commands,) = (action for action in make_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    shown = 0
+    for parser in commands.choices.values():
+        flags = [action for action in parser._actions if action.option_strings]
+        shown += sum(action.dest not in ("help", "help_all") for action in flags)
+    assert shown <= MOST_OPTIONS

@@ -36,30 +36,32 @@ def clip(tmp_path_factory) -> Path:
 # --- the embedded models
 
 
-def test_the_embedded_models_make_a_video_in_one_line(tmp_path, capsys):
-    """With what the demo gives them; from Python `make` does the same."""
+def test_embedded_models_make_a_video(tmp_path, capsys):
+    """From Python `make` makes the same, and has the command's for its own."""
     assert main([*POCKET, "--prompt", "a whale sings", "--output", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr()
-    assert "shown instead: a big" in said.err
-    assert said.out.count("as fast as the large model alone") <= 1
+    printed = capsys.readouterr()
+    assert "shown instead: a big" in printed.err
+    assert printed.out.count("as fast as the large model alone") <= 1
     settings = report(tmp_path / "out")["settings"]
     assert (settings["width"], settings["height"], settings["device"]) == (64, 64, "cpu")
     assert [settings[role]["preset"] for role in ("drafter", "target")] == ["self-forcing-1.3b", "krea-14b"]
     assert [settings[role]["dtype"] for role in ("drafter", "text_encoder")] == ["float32", "float32"]
-    folder, made = make("a whale sings", out=tmp_path / "out", blocks=2)
-    assert (folder, made.settings) == (tmp_path / "out", settings)
-    folder, made = make("a whale sings", out=tmp_path / "other", blocks=2)
-    assert (folder, made.settings) == (tmp_path / "other", settings)
-    assert equal(latents(folder), latents(tmp_path / "out"))
+    for name in ("out", "other"):
+        folder, run = make("a whale sings", out=tmp_path / name, blocks=2)
+        assert (folder, run.settings) == (tmp_path / name, settings)
+    assert equal(latents(tmp_path / "other"), latents(tmp_path / "out"))
+
+
+def test_make_refuses_a_folder_without_models():
     with pytest.raises(BadInput, match="found in nowhere"):
         make("a whale sings", models="nowhere")
 
 
-def test_doctor_finds_them(capsys):
+def test_doctor_lists_the_embedded_models(capsys):
     assert main(["doctor", "--models", "pocket"]) == 0
-    said = capsys.readouterr().out
-    assert "Models in pocket\n" in said
-    assert said.count("pocket/weights") == 6
+    printed = capsys.readouterr().out
+    assert "Models in pocket\n" in printed
+    assert printed.count("pocket/weights") == 6
 
 
 # --- sizes and seeds
@@ -75,11 +77,12 @@ def test_doctor_finds_them(capsys):
     ],
 )
 def test_a_size_is_a_word_or_pixels(words, size):
-    found = make_parser().parse_args(["generate", "--prompt", "x", *words])
-    assert (found.width, found.height) == size
+    parsed = make_parser().parse_args(["generate", "--prompt", "x", *words])
+    assert (parsed.width, parsed.height) == size
 
 
-def test_several_seeds_make_several_videos_of_every_prompt(files, tmp_path, capsys):
+def test_each_prompt_is_made_with_each_seed(files, tmp_path):
+    """Catches: a seed of another video of the list, or of another place in it."""
     base = [*options(files), "--policy", "first", "--blocks", "1"]
     (tmp_path / "prompts.txt").write_text("a ball\na cube\n", encoding="utf-8")
     listed = ["--prompt-file", str(tmp_path / "prompts.txt"), "--seeds", "3", "4"]
@@ -90,82 +93,84 @@ def test_several_seeds_make_several_videos_of_every_prompt(files, tmp_path, caps
         *((prompt, seed, "finished") for prompt in ("a ball", "a cube") for seed in ("3", "4"))
     ]
     assert [report(tmp_path / "out" / row["folder"])["settings"]["seed"] for row in rows] == [3, 4, 3, 4]
-    assert generate(base, tmp_path / "one", "--prompt", "a cube", "--seed", "4") == 0
-    assert equal(latents(tmp_path / "one"), latents(tmp_path / "out" / "0004"))
-    assert names(tmp_path / "one") == OUTPUTS
-    capsys.readouterr()
-    assert "seed is -1; give 0 to" in refused(
-        capsys, [*base, "--prompt", "x", "--output", str(tmp_path / "no"), "--seeds", "1", "-1"]
-    )
+    assert generate(base, tmp_path / "alone", "--prompt", "a cube", "--seed", "4") == 0
+    assert equal(latents(tmp_path / "alone"), latents(tmp_path / "out" / "0004"))
+    assert names(tmp_path / "alone") == OUTPUTS
+
+
+def test_negative_seed_in_a_list_is_refused(base, tmp_path, capsys):
+    command = [*base, "--prompt", "x", "--output", str(tmp_path / "out"), "--seeds", "1", "-1"]
+    assert "seed is -1" in refused(capsys, command)
 
 
 # --- this video again
 
 
-def test_a_video_is_made_again_from_its_report_bit_for_bit(clip, tmp_path, capsys, monkeypatch):
+def test_report_makes_the_same_video_again(clip, tmp_path, capsys):
     assert main(["generate", "--from", str(clip), "--output", str(tmp_path / "again")]) == 0
     assert f"The same video as in {clip}, bit for bit." in capsys.readouterr().out
     assert equal(latents(clip), latents(tmp_path / "again"))
-    then, now = report(clip)["settings"], report(tmp_path / "again")["settings"]
-    assert then == now
-    assert then["drafter"]["context_frames"] == 6
+    settings = report(clip)["settings"]
+    assert report(tmp_path / "again")["settings"] == settings
+    assert settings["drafter"]["context_frames"] == 6
 
 
-def test_what_differs_is_said_and_what_is_given_goes_before_the_report(clip, tmp_path, capsys):
-    more = ["--seed", "7", "--gate", "-1", "--private", "--output", str(tmp_path / "other")]
+def test_options_change_what_a_report_states(clip, tmp_path, capsys):
+    """Catches: an option that the report's value replaces, or a difference that is not printed."""
+    more = ["--seed", "7", "--gate", "-1", "--output", str(tmp_path / "other")]
     assert main(["generate", "--from", str(clip / "report.json"), *more]) == 0
-    assert (
-        f"Not the video of {clip}: other seed (then 5, now 7), route policy tau (then -0.5, now -1.0)"
-        in capsys.readouterr().out
-    )
-    hidden = ["generate", "--from", str(tmp_path / "other" / "report.json"), "--output", str(tmp_path / "third")]
-    assert "hashes in place of its prompts; add the prompt with --prompt" in refused(capsys, hidden)
-    assert main([*hidden, "--prompt", "a big red ball drifts right from the left over sand"]) == 0
+    changes = "other seed (then 5, now 7), route policy tau (then -0.5, now -1.0)"
+    assert f"Not the video of {clip}: {changes}" in capsys.readouterr().out
+
+
+def test_private_report_needs_its_prompt(clip, tmp_path, capsys):
+    private = ["--private", "--output", str(tmp_path / "private")]
+    assert main(["generate", "--from", str(clip), *private]) == 0
+    capsys.readouterr()
+    again = ["generate", "--from", str(tmp_path / "private"), "--output", str(tmp_path / "again")]
+    assert "hashes in place of its prompts" in refused(capsys, again)
+    assert main([*again, "--prompt", "a big red ball drifts right from the left over sand"]) == 0
     assert "The same video as in" in capsys.readouterr().out
 
 
-def test_the_same_latents_with_another_setting_are_not_called_the_same_video(clip, tmp_path, capsys):
-    """Catches a video at half the speed, or over the first one, of which nothing or too much was said."""
+def test_same_latents_at_another_speed_are_named(clip, tmp_path, capsys):
+    """Also over the first one. Catches: a video at half the speed that is called the same, or wholly another."""
     out = tmp_path / "out"
     assert main(["generate", "--from", str(clip), "--output", str(out), "--fps", "8"]) == 0
-    other = "other fps (then 16.0, now 8.0)"
-    assert f"The same latents as in {clip}, bit for bit; {other}.\n" in capsys.readouterr().out
+    change = "other fps (then 16.0, now 8.0)"
+    assert f"The same latents as in {clip}, bit for bit; {change}.\n" in capsys.readouterr().out
     assert main(["generate", "--from", str(out), "--output", str(out), "--overwrite", "--fps", "16"]) == 0
-    other = "other fps (then 8.0, now 16.0)"
-    assert f"The same latents as in {out}, bit for bit; {other}.\n" in capsys.readouterr().out
-    assert main(["generate", "--from", str(out), "--output", str(out), "--overwrite", "--seed", "7"]) == 0
-    assert f"Not the video of {out}: other seed (then 5, now 7)" in capsys.readouterr().out
+    change = "other fps (then 8.0, now 16.0)"
+    assert f"The same latents as in {out}, bit for bit; {change}.\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("workers", [(), ("--workers", "1")])
-def test_each_of_several_videos_is_compared_with_the_report(clip, tmp_path, capsys, monkeypatch, workers):
+def test_several_videos_are_compared_with_the_report(clip, tmp_path, capsys, monkeypatch, workers):
     fork_workers(monkeypatch)
     more = ["--seeds", "5", "7", "--output", str(tmp_path / "out"), *workers]
     assert main(["generate", "--from", str(clip), *more]) == 0
-    said = capsys.readouterr().out
-    assert said.index(f"The same video as in {clip}, bit for bit.") < said.index(
-        f"Not the video of {clip}: other seed (then 5, now 7)."
-    )
+    printed = capsys.readouterr().out
+    same = printed.index(f"The same video as in {clip}, bit for bit.")
+    other = printed.index(f"Not the video of {clip}: other seed (then 5, now 7).")
+    assert same < other
 
 
 def test_another_prompt_is_named(clip, tmp_path, capsys):
     other = report(clip)["blocks"][0]["prompt"].replace("sand", "snow")
     more = ["--prompt", other, "--policy", "first", "--output", str(tmp_path / "out")]
     assert main(["generate", "--from", str(clip), *more]) == 0
-    said = capsys.readouterr().out
-    assert "other prompt, route policy kind (then Gate, now First)" in said
+    assert "other prompt, route policy kind (then Gate, now First)" in capsys.readouterr().out
 
 
-def test_the_video_of_a_demo_is_made_again_with_its_decoder(tmp_path, capsys):
+def test_demo_is_made_again_with_its_decoder(tmp_path, capsys):
     """Without `--models pocket`. Catches the set's other VAE, taken without a word."""
     assert main(["demo", "--blocks", "1", "--output", str(tmp_path / "demo")]) == 0
     assert main(["generate", "--from", str(tmp_path / "demo"), "--output", str(tmp_path / "again")]) == 0
     assert f"The same video as in {tmp_path / 'demo'}, bit for bit." in capsys.readouterr().out
-    then, now = ((tmp_path / name / "video.mp4").read_bytes() for name in ("demo", "again"))
-    assert then == now
+    assert (tmp_path / "again" / "video.mp4").read_bytes() == (tmp_path / "demo" / "video.mp4").read_bytes()
 
 
-def test_a_file_of_the_report_that_is_not_there_is_asked_for(files, tmp_path, capsys):
+def test_missing_file_of_a_report_is_named(files, tmp_path, capsys):
     """Catches another VAE that is taken in its place."""
     base = [*options(files), "--prompt", "a red ball", "--policy", "first", "--blocks", "1"]
     assert generate(base, tmp_path / "out") == 0
@@ -174,13 +179,12 @@ def test_a_file_of_the_report_that_is_not_there_is_asked_for(files, tmp_path, ca
     (models / files.vae.name).rename(models / "wan_2.1_vae.safetensors")
     capsys.readouterr()
     again = ["generate", "--from", str(tmp_path / "out"), "--models", str(models), "--output", str(tmp_path / "x")]
-    line = refused(capsys, again)
-    assert f"made with the vae {files.vae.name}, which is not in {models}; put it there, or give another by" in line
+    assert f"made with the vae {files.vae.name}, which is not in {models}" in refused(capsys, again)
     assert main([*again, "--vae", str(models / "wan_2.1_vae.safetensors")]) == 0
     assert "other vae file (then" in capsys.readouterr().out
 
 
-def test_files_are_found_by_the_names_in_the_report(files, tmp_path, capsys):
+def test_report_finds_its_files_by_name(files, tmp_path, capsys):
     """Beside another drafter, which would be taken by its usual name. Their schedule is not their preset's."""
     base = [*options(files), "--prompt", "a red ball", "--blocks", "2"]
     assert generate(base, tmp_path / "out") == 0
@@ -191,11 +195,11 @@ def test_files_are_found_by_the_names_in_the_report(files, tmp_path, capsys):
     assert "bit for bit" in capsys.readouterr().out
 
 
-def test_the_state_dict_that_a_report_names_is_taken_again(clip):
+def test_report_restores_the_state_dict_it_names(clip):
     """Of a checkpoint with two. Catches: the one that the preset states, so raw weights come back as EMA."""
-    then = read_report(clip / "report.json")
-    drafter = {**then.load["drafter"], "weights": "raw"}
-    load = load_again(replace(then, load={**then.load, "drafter": drafter}), LoadOptions(), ())
+    run = read_report(clip / "report.json")
+    drafter = {**run.load["drafter"], "weights": "raw"}
+    load = load_again(replace(run, load={**run.load, "drafter": drafter}), LoadOptions(), ())
     assert (load.drafter.weights, load.target.weights) == ("raw", "auto")
     assert (load.drafter.context_frames, load.dtype, load.text_dtype) == (6, "float32", "float32")
 
@@ -222,7 +226,7 @@ def test_a_report_without_settings_is_refused(clip, tmp_path, capsys, settings):
     ],
     ids=str,
 )
-def test_a_report_that_was_changed_by_hand_is_refused(clip, tmp_path, capsys, change):
+def test_report_changed_by_hand_is_refused(clip, tmp_path, capsys, change):
     values: dict[str, Any] = report(clip)
     route = {**values["settings"]["route"], **change.get("route", {})}
     values["settings"] |= {**change, "route": route}
@@ -242,7 +246,7 @@ def test_a_report_of_comfyui_is_refused(clip, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_what_a_video_began_from_is_asked_for(clip, tmp_path, capsys):
+def test_start_image_of_a_report_is_needed(clip, tmp_path, capsys):
     values = report(clip)
     values["request"]["start_image"] = "red.png"
     (tmp_path / "report.json").write_text(json.dumps(values), encoding="utf-8")
