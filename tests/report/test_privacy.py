@@ -60,16 +60,14 @@ def shown(home, options, begun) -> Path:
     return home / "shown"
 
 
-def found_in(path: Path) -> list[str]:
+def secrets_in(path: Path) -> list[str]:
     """Return the secrets that the bytes of a file hold, in one of the ways text is written."""
     content = path.read_bytes().lower()
-    spellings = {
-        secret: (secret.encode(), secret.encode("utf-16-le"), secret.encode("utf-16-be")) for secret in SECRETS
-    }
-    return [secret for secret, ways in spellings.items() if any(way in content for way in ways)]
+    encodings = ("utf-8", "utf-16-le", "utf-16-be")
+    return [secret for secret in SECRETS if any(secret.encode(encoding) in content for encoding in encodings)]
 
 
-def test_no_file_of_a_private_run_holds_a_prompt_a_path_or_a_user_name(begun, clip):
+def test_private_files_hold_no_prompt_or_name(begun, clip):
     """Catches: the prompt in the report, words of it in a note, the folder of a model or of the clip before.
 
     All that is read lies in the user's folder, so any path there would hold its name.
@@ -77,14 +75,14 @@ def test_no_file_of_a_private_run_holds_a_prompt_a_path_or_a_user_name(begun, cl
     files = [path for folder in (begun, clip) for path in folder.rglob("*") if path.is_file()]
     outputs = {"video.mp4", "latents.safetensors", "000001.safetensors", "report.json", "route.png"}
     assert {path.name for path in files} >= outputs
-    assert {path.name: found_in(path) for path in files if found_in(path)} == {}
+    assert {path.name: secrets_in(path) for path in files if secrets_in(path)} == {}
 
 
-def test_the_report_notes_what_the_scorer_does_not_read_without_its_words(begun):
+def test_note_of_long_prompt_omits_its_words(begun):
     assert any("tokens of this prompt" in note for note in read_report(begun / "report.json").notes)
 
 
-def test_the_picture_is_the_one_of_the_report_without_prompts(clip, shown):
+def test_picture_shows_no_prompt(clip, shown):
     """Catches a picture that is drawn before the prompts are taken out."""
     for folder in (clip, shown):
         with Image.open(folder / "route.png") as picture:
@@ -93,12 +91,12 @@ def test_the_picture_is_the_one_of_the_report_without_prompts(clip, shown):
             assert ImageChops.difference(picture.convert("RGB"), expected.convert("RGB")).getbbox() is None
 
 
-def test_video_and_latents_carry_no_words_of_their_own(clip):
+def test_video_and_latents_hold_no_text(clip):
     with av.open(str(clip / "video.mp4")) as container:
         assert set(container.metadata) <= {"major_brand", "minor_version", "compatible_brands"}
     with safe_open(clip / "latents.safetensors", "pt") as file:
-        told = {"seed", "block_frames", "fps", "request", "start_image_frames", "latent_frames", "begins"}
-        assert set(json.loads(file.metadata()["sdvg"])) == told
+        fields = {"seed", "block_frames", "fps", "request", "start_image_frames", "latent_frames", "begins"}
+        assert set(json.loads(file.metadata()["sdvg"])) == fields
     with safe_open(clip / "blocks" / "000001.safetensors", "pt") as file:
         metadata = json.loads(file.metadata()["sdvg"])
         assert set(metadata) == {"digest", "record"}
@@ -107,32 +105,33 @@ def test_video_and_latents_carry_no_words_of_their_own(clip):
     assert [text for text in texts if not re.fullmatch("[0-9a-f]{64}", text)] == []
 
 
-def test_the_report_names_prompts_in_words(shown):
+def test_report_alone_shows_prompts(shown):
     assert {block.prompt for block in read_report(shown / "report.json").blocks} == {SECOND}
     for name in ("video.mp4", "latents.safetensors", "blocks/000001.safetensors"):
-        assert found_in(shown / name) == []
-    assert found_in(shown / "report.json") == ["quokka"]
+        assert secrets_in(shown / name) == []
+    assert secrets_in(shown / "report.json") == ["quokka"]
 
 
 @pytest.mark.parametrize(("more", "shown"), [([], True), (["--private"], False)])
-def test_the_table_names_prompts_in_words_and_a_line_with_a_hash_is_a_comment(home, options, tmp_path, more, shown):
+def test_table_shows_prompts_unless_private(options, tmp_path, more, shown):
+    """Of the lines that are prompts. Catches: a private prompt in the table, and a comment made into a video."""
     (tmp_path / "prompts.txt").write_text(f"# a capybara\n{SECOND}\n", encoding="utf-8")
     alone = ["--blocks", "1", "--policy", "first", "--prompt-file", str(tmp_path / "prompts.txt"), *more]
     assert main([*options[: options.index("--tau")], *alone, "--output", str(tmp_path / "out")]) == 0
     for name in ("videos.csv", "0001/report.json"):
-        assert found_in(tmp_path / "out" / name) == (["quokka"] if shown else [])
+        assert secrets_in(tmp_path / "out" / name) == (["quokka"] if shown else [])
     assert not (tmp_path / "out" / "0002").exists()
 
 
-def test_a_hash_tells_prompts_apart_and_is_told_from_a_prompt(begun):
+def test_hidden_prompts_are_hashes(begun):
     prompts = [block.prompt for block in read_report(begun / "report.json").blocks]
     assert prompts == [hide_prompt(FIRST.strip()), hide_prompt(SECOND)]
     assert all(map(is_hidden, prompts))
     assert not any(map(is_hidden, (FIRST, "", "sha256:", "sha256:" + 17 * "0", "SHA256:" + 16 * "0")))
 
 
-def test_every_way_of_writing_a_secret_is_found(tmp_path):
+def test_search_sees_each_spelling_of_a_secret(tmp_path):
     """Without it, a search that finds nothing would prove nothing."""
     for encoding in ("utf-8", "utf-16"):
         (tmp_path / "file").write_bytes(b"\0" + f"A Quokka of {USER}".encode(encoding))
-        assert found_in(tmp_path / "file") == ["quokka", USER]
+        assert secrets_in(tmp_path / "file") == ["quokka", USER]

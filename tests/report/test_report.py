@@ -44,17 +44,17 @@ def tally_of(rejected: int) -> Tally:
 
 
 @pytest.mark.parametrize("row, printed, derived", PUBLISHED)
-def test_published_rejections_give_both_published_acceptance_conventions(row, printed, derived):
+def test_published_rejections_give_published_rates(row, printed, derived):
     """Catches a forced block that counts as scored, or a share taken over the wrong blocks."""
     fewer, more = divmod(round((1 - printed / 100) * 9 * VIDEOS) - VIDEOS, VIDEOS)
     tallies = [tally_of(fewer + (video < more)) for video in range(VIDEOS)]
-    tally = Tally(**{name: sum(getattr(one, name) for one in tallies) for name in Tally.__slots__})
-    assert f"{100 * tally.draft_share:.1f}" == f"{printed:.1f}"
-    assert f"{100 * tally.acceptance_rate:.0f}" == str(derived)
-    assert (tally.blocks, tally.forced, tally.scored) == (9 * VIDEOS, VIDEOS, 8 * VIDEOS)
+    total = Tally(**{name: sum(getattr(tally, name) for tally in tallies) for name in Tally.__slots__})
+    assert f"{100 * total.draft_share:.1f}" == f"{printed:.1f}"
+    assert f"{100 * total.acceptance_rate:.0f}" == str(derived)
+    assert (total.blocks, total.forced, total.scored) == (9 * VIDEOS, VIDEOS, 8 * VIDEOS)
 
 
-def test_every_block_is_counted_once_by_its_reason():
+def test_each_block_is_counted_by_its_reason():
     run = report(of_every_reason())
     tally = run.tally
     assert sum(run.reasons.values()) == tally.blocks == 15
@@ -64,7 +64,7 @@ def test_every_block_is_counted_once_by_its_reason():
     assert (tally.scored, tally.accepted_scored) == (9, 4)
 
 
-def test_seconds_and_passes_are_sums_that_include_thrown_away_drafts():
+def test_seconds_and_passes_include_rejected_drafts():
     run = report(of_every_reason())
     assert run.seconds.total == pytest.approx(15 * SECONDS.total)
     assert run.seconds.target == pytest.approx(120.0)
@@ -72,7 +72,7 @@ def test_seconds_and_passes_are_sums_that_include_thrown_away_drafts():
     assert run.passes == {**models, "decodes": 15 + 5, "encodes": 11}
 
 
-def made(index: int, target: float, context: float, decode: float, decodes: int) -> BlockRecord:
+def by_target(index: int, target: float, context: float, decode: float, decodes: int) -> BlockRecord:
     reason = Reason.FELL_SHORT if index else Reason.FORCED
     decision = Decision(accepted=False, reason=reason, frame_scores=(-1.0,) if index else ())
     seconds = Seconds(target=target, decode=decode, context=context)
@@ -80,17 +80,22 @@ def made(index: int, target: float, context: float, decode: float, decodes: int)
     return replace(record(decision, index, seconds=seconds), target=cost, decodes=decodes)
 
 
-def test_target_only_is_predicted_from_the_blocks_the_target_made():
+def test_targets_blocks_predict_target_only_seconds():
     """Block 0 has no context and is left out where there are others; of two decodes one was the draft's."""
-    blocks = (made(0, 9.0, 0.0, 1.0, 1), *(made(index, 4.0, 0.5, 3.0, 2) for index in (1, 2, 3)))
+    blocks = (by_target(0, 9.0, 0.0, 1.0, 1), *(by_target(index, 4.0, 0.5, 3.0, 2) for index in (1, 2, 3)))
     seconds = report((), blocks=blocks).target_only_seconds
     assert seconds == pytest.approx(4 * (4.0 + 0.5 + 1.5))
     half = replace(blocks[1], handover=4)  # the target would also make the steps that were handed over
     more = report((), blocks=(blocks[0], half, *blocks[2:])).target_only_seconds
     assert more == pytest.approx(seconds + 4 * 4.0 / 3)
-    for changes in ({"reused": True}, {"decodes": 0}, {"target": Cost()}, {"draft": Cost()}):
-        again = report((), blocks=(*blocks[:3], replace(blocks[3], **changes)))
-        assert again.target_only_seconds is None, "an earlier run made some of it"
+
+
+@pytest.mark.parametrize("changes", [{"reused": True}, {"decodes": 0}, {"target": Cost()}, {"draft": Cost()}])
+def test_earlier_work_prevents_predicting_target_only_seconds(changes):
+    """Catches: a prediction from seconds of a block of which an earlier run made some."""
+    blocks = (by_target(0, 9.0, 0.0, 1.0, 1), *(by_target(index, 4.0, 0.5, 3.0, 2) for index in (1, 2, 3)))
+    resumed = report((), blocks=(*blocks[:3], replace(blocks[3], **changes)))
+    assert resumed.target_only_seconds is None
 
 
 def put(data: Any, where: tuple[Any, ...], field: str, value: object) -> None:
@@ -110,7 +115,7 @@ def put(data: Any, where: tuple[Any, ...], field: str, value: object) -> None:
         (("totals",), "draft_share", 1.5),
     ],
 )
-def test_the_schema_refuses_what_no_run_can_have_done(where, field, value):
+def test_schema_refuses_an_impossible_run(where, field, value):
     data = report(of_every_reason()).as_dict()
     jsonschema.validate(data, SCHEMA)
     assert SCHEMA["$defs"]["reason"]["enum"] == [reason.name.lower() for reason in Reason]
@@ -119,7 +124,7 @@ def test_the_schema_refuses_what_no_run_can_have_done(where, field, value):
         jsonschema.validate(data, SCHEMA)
 
 
-def test_what_is_not_finite_is_null_in_json_and_says_why():
+def test_infinite_numbers_are_null_in_json():
     blocks = json.loads(report(of_every_reason()).to_json())["blocks"]
     nan = blocks[5]
     assert (nan["frame_scores"], nan["score"], nan["worst_frame"]) == ([0.25, None, -0.5], None, 1)
@@ -127,7 +132,7 @@ def test_what_is_not_finite_is_null_in_json_and_says_why():
     assert blocks[2]["threshold"] is None
 
 
-def test_frames_that_were_not_scored_are_told_from_scores_that_are_not_finite(tmp_path):
+def test_unscored_frames_differ_from_infinite_scores():
     """Catches: a frame that nobody looked at read back as NaN, or counted as the best or the worst one."""
     nan = math.nan
     first = {0: 0.5, 4: -0.2, 7: 0.9, 11: 0.4}
@@ -139,29 +144,29 @@ def test_frames_that_were_not_scored_are_told_from_scores_that_are_not_finite(tm
         Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=broken),
         Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=whole),
     ]
-    made = report(decisions)
-    written = made.as_dict()
+    run = report(decisions)
+    written = run.as_dict()
     jsonschema.validate(written, SCHEMA)
     assert written["blocks"][0]["frame_scores"] == list(kept)
     assert [block["worst_frame"] for block in written["blocks"]] == [4, 7, 0]
-    again = report_from_dict(json.loads(made.to_json())).blocks
+    again = report_from_dict(json.loads(run.to_json())).blocks
     assert again[0].decision == decisions[0]
     for block, scores in zip(again[1:], (broken, whole), strict=True):
         assert [score is None for score in block.decision.frame_scores] == [score is None for score in scores]
         assert block.decision.known_scores == pytest.approx([s for s in scores if s is not None], nan_ok=True)
-    assert "weakest frame -0.20: pixel frame 5 of block 1" in summarise(made)
+    assert "weakest frame -0.20: pixel frame 5 of block 1" in summarise(run)
 
 
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [([3], "Block 3 was"), ([1, 2, 3], "Blocks 1 to 3 were"), ([1, 2, 4, 6, 7], "Blocks 1 to 2, 4, 6 to 7 were")],
 )
-def test_a_note_names_the_blocks_it_is_of_and_none_between_them(numbers, words):
+def test_note_names_only_its_blocks(numbers, words):
     """Catches: a block that was made now among those said to be made earlier."""
     assert assemble._were(numbers) == words
 
 
-def test_a_report_read_back_is_the_report_that_was_written(tmp_path):
+def test_report_read_back_is_unchanged(tmp_path):
     """Every reason, both infinite thresholds, scores that are not finite, and a handover included."""
     first, reached, *others = (record(decision, index) for index, decision in enumerate(of_every_reason()))
     written = report((), blocks=(first, replace(reached, handover=3), *others), notes=("Ünïcode 狐",))
@@ -178,25 +183,25 @@ def test_a_report_read_back_is_the_report_that_was_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "where, field, value, sentence",
+    "where, field, value, keyword",
     [
-        ((), "schema_version", 2, "version 2, not 1; read it with the sdvg that wrote it"),
-        ((), "schema_version", True, "schema_version in the run report is bool, not int"),
+        ((), "schema_version", 2, "version 2, not 1"),
+        ((), "schema_version", True, "schema_version in the run report is bool"),
         ((), "blocks", [], "has no block"),
         ((), "blocks", [7], "entry 0 of blocks has no field index"),
-        ((), "fps", math.nan, "fps in the run report is nan, not finite"),
-        (("blocks", 1), "index", -1, "index in entry 1 of blocks is -1, not 0 or more"),
-        (("blocks", 1), "reason", "tired", "reason in entry 1 of blocks is 'tired', not one of forced, reached"),
-        (("blocks", 1), "frame_scores", [0.5, "high"], "frame_scores in entry 1 of blocks is str, not float"),
-        (("blocks", 1), "frame_scores", 0.5, "frame_scores in entry 1 of blocks is float, not list"),
-        ((), "versions", {"sdvg": 1}, "versions in the run report is int, not str"),
-        (("blocks", 1, "draft"), "encodes", 1.5, "encodes in entry 1 of blocks, draft is float, not int"),
+        ((), "fps", math.nan, "fps in the run report is nan"),
+        (("blocks", 1), "index", -1, "index in entry 1 of blocks is -1"),
+        (("blocks", 1), "reason", "tired", "reason in entry 1 of blocks is 'tired'"),
+        (("blocks", 1), "frame_scores", [0.5, "high"], "frame_scores in entry 1 of blocks is str"),
+        (("blocks", 1), "frame_scores", 0.5, "frame_scores in entry 1 of blocks is float"),
+        ((), "versions", {"sdvg": 1}, "versions in the run report is int"),
+        (("blocks", 1, "draft"), "encodes", 1.5, "encodes in entry 1 of blocks, draft is float"),
     ],
 )
-def test_a_broken_report_is_refused_by_the_name_of_what_is_wrong(where, field, value, sentence):
+def test_broken_report_is_refused_by_its_field(where, field, value, keyword):
     data = report(of_every_reason()).as_dict()
     put(data, where, field, value)
-    with pytest.raises(BadInput, match=sentence):
+    with pytest.raises(BadInput, match=keyword):
         report_from_dict(data)
 
 
@@ -234,7 +239,7 @@ def test_settings_hold_json_values_alone():
         report(of_every_reason(), settings={"drafter": Path("small.pt")}).as_dict()
 
 
-def test_the_summary_says_what_happened_by_both_conventions():
+def test_summary_counts_all_and_checked_blocks():
     run = report(of_every_reason(), notes=("A note.",))
     assert summarise(run).splitlines() == [
         "15 blocks, 177 pixel frames, 7.4 s at 24 fps",
@@ -258,7 +263,7 @@ def test_the_summary_says_what_happened_by_both_conventions():
 @pytest.mark.parametrize(
     ("kept", "first"), [({}, 1), ({"kept": {"blocks": 2}}, 3), ({"kept": {"blocks": 4}}, 1), ({"kept": "a"}, 1)]
 )
-def test_the_new_blocks_of_a_run_that_continues_a_clip_count_from_1_and_those_it_kept_count(kept, first):
+def test_continued_run_numbers_its_new_blocks(kept, first):
     """Catches `block 3/3` and `block 6` for one block; and a kept number from a stranger's file."""
     decisions = of_every_reason()[:3]
     blocks = tuple(record(decision, 3 + place) for place, decision in enumerate(decisions))
@@ -276,7 +281,7 @@ def test_the_new_blocks_of_a_run_that_continues_a_clip_count_from_1_and_those_it
     "kinds, known",
     [("ttd", False), ("tttdd", False), ("ttddddd", False), ("tttddd", True), ("rrr", True), ("ttttt", False)],
 )
-def test_the_speed_up_is_said_where_it_is_known_and_never_of_target_only(kinds, known):
+def test_speedup_needs_enough_blocks_of_the_target(kinds, known):
     """Catches a ratio that rests on one block."""
     reasons = {"t": Reason.FORCED, "d": Reason.UNJUDGED_DRAFT}
     decisions = [
@@ -290,7 +295,7 @@ def test_the_speed_up_is_said_where_it_is_known_and_never_of_target_only(kinds, 
     assert ("the large model alone" in summarise(run)) == known
 
 
-def test_after_kept_blocks_notes_name_blocks_by_their_place_in_the_video():
+def test_notes_number_blocks_after_kept_ones():
     """As the strip does. Catches: of five blocks, three of them kept, "Block 1 was made by an earlier run"."""
     decision = SimpleNamespace(accepted=False)
     records = [SimpleNamespace(reused=reused, decision=decision) for reused in (True, False)]
@@ -349,7 +354,7 @@ LINES = [
         (math.nextafter(-0.7, -1), -0.7, "-0.70 < -0.70"),
     ],
 )
-def test_a_near_miss_is_shown_with_the_digits_it_takes(score, threshold, shown):
+def test_near_miss_is_shown_with_enough_digits(score, threshold, shown):
     """Catches the line `-0.70 < -0.70`, which reads as a mistake of ours."""
     missed = Decision(
         accepted=False, reason=Reason.FELL_SHORT, score=score, threshold=threshold, frame_scores=(score,)
@@ -357,7 +362,7 @@ def test_a_near_miss_is_shown_with_the_digits_it_takes(score, threshold, shown):
     assert block_line(record(missed), 1, 1).endswith(shown)
 
 
-def test_a_line_says_of_how_many_frames_the_worst_is():
+def test_line_counts_the_frames_scored():
     """Catches the worst of four frames that is called the worst of all."""
     kept = Decision(
         accepted=True, reason=Reason.REACHED, score=0.5, threshold=-0.7, frame_scores=(0.6, None, None, 0.5)
@@ -365,7 +370,7 @@ def test_a_line_says_of_how_many_frames_the_worst_is():
     assert block_line(record(kept), 1, 1).endswith("weakest of 2 frames 0.50 >= -0.70")
 
 
-def test_where_there_is_no_terminal_each_block_is_one_plain_line():
+def test_without_a_terminal_blocks_are_plain_lines():
     """Every kind of decision has its sentence."""
     stream = io.StringIO()
     bar = RouteBar(15, stream)
@@ -376,7 +381,7 @@ def test_where_there_is_no_terminal_each_block_is_one_plain_line():
     assert stream.getvalue() == "".join(line + "\n" for line in LINES)
 
 
-def test_a_terminal_shows_the_strip_the_time_left_and_the_newest_line(monkeypatch):
+def test_terminal_shows_strip_time_and_newest_line(monkeypatch):
     stream = Terminal()
     bar = RouteBar(4, stream)
     now = bar._bar.start_t
@@ -396,7 +401,7 @@ def test_a_terminal_shows_the_strip_the_time_left_and_the_newest_line(monkeypatc
     bar.close()
 
 
-def test_blocks_made_before_count_for_the_strip_and_not_for_the_time_left(monkeypatch):
+def test_reused_blocks_do_not_shorten_time_left(monkeypatch):
     """Catches the seconds of new blocks spread over all: a resumed run would look nearly done."""
     stream = Terminal()
     bar = RouteBar(6, stream)
