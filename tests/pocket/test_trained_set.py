@@ -24,7 +24,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_whole_set_is_found(folder):
+def test_whole_set_gives_its_files(folder):
     files = embedded.trained_set()
     assert {path.parent for path in (files.drafter, files.target, files.vae, files.reward)} == {folder}
 
@@ -49,7 +49,7 @@ def test_a_set_without_its_manifest_is_refused(folder, text):
 
 
 @pytest.mark.heavy
-def test_a_damaged_one_is_refused_only_where_it_is_asked_for(tmp_path, monkeypatch, capsys):
+def test_damaged_file_is_refused_where_read(tmp_path, monkeypatch, capsys):
     for path in embedded.WEIGHTS_FOLDER.iterdir():
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / embedded.FAST_VAE_NAME).unlink()
@@ -60,7 +60,8 @@ def test_a_damaged_one_is_refused_only_where_it_is_asked_for(tmp_path, monkeypat
     assert "the embedded fast_vae, is damaged" in capsys.readouterr().err
 
 
-def test_the_set_is_small_16_bit_and_as_the_manifest_says():
+def test_embedded_set_is_small_and_16_bit():
+    """Catches: a file that the manifest does not list, or of another size."""
     files = embedded.manifest()["files"]
     names = {**embedded.WEIGHT_FILES, embedded.FAST_VAE: embedded.FAST_VAE_NAME}
     assert set(files) == set(names)

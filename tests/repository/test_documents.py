@@ -31,7 +31,8 @@ PLACES = (
 )
 PAGES = sorted({path for place in PLACES for path in ROOT.glob(place) if ".venv" not in str(path)})
 HELP = ROOT / "nodes" / "web" / "docs"
-OURS, DEV = "python -m sdvg_core", "python3 dev.py"
+OURS = "python -m sdvg_core"
+DEV = "python3 dev.py"
 BLOCK = re.compile(rf"^(?: {{4,}}|\t)?(?:\$ )?((?:{re.escape(OURS)}|{re.escape(DEV)})\b.*)$")
 INLINE = re.compile(rf"`((?:{re.escape(OURS)}|{re.escape(DEV)})\b[^`]*)`")
 # What lies beside the package, by the third word.
@@ -53,9 +54,9 @@ def commands_in(text: str) -> Iterator[str]:
     fenced = False
     for line in re.sub(r"\\\n\s*", " ", text).splitlines():
         fenced ^= line.lstrip().startswith("```")
-        found = BLOCK.match(line.lstrip() if fenced else line)
-        if found and (fenced or line[:1] in " \t"):
-            yield found[1]
+        command = BLOCK.match(line.lstrip() if fenced else line)
+        if command and (fenced or line[:1] in " \t"):
+            yield command[1]
         else:
             yield from INLINE.findall(line)
 
@@ -65,8 +66,8 @@ def words_of(command: str) -> list[str]:
 
 
 def documented() -> list[str]:
-    found = {command for page in PAGES for command in commands_in(page.read_text(encoding="utf-8"))}
-    return sorted(command for command in found if not any(word in command for word in ANYTHING))
+    commands = {command for page in PAGES for command in commands_in(page.read_text(encoding="utf-8"))}
+    return sorted(command for command in commands if not any(word in command for word in ANYTHING))
 
 
 def arguments_of(command: str) -> list[str] | None:
@@ -81,13 +82,18 @@ def arguments_of(command: str) -> list[str] | None:
     return words[3:]
 
 
-@pytest.mark.parametrize("command", documented())
-def test_a_documented_command_is_one_that_the_parser_takes(command):
-    """Catches an option that was renamed, and a command that is not there yet."""
-    arguments, words = arguments_of(command), words_of(command)
+def test_documents_hold_commands():
+    """Without it, a search that finds none would prove nothing."""
     assert len(documented()) > 10
-    if beside := PARSERS.get(words[2]):
-        assert beside().parse_args(words[3:])
+
+
+@pytest.mark.parametrize("command", documented())
+def test_documented_command_parses(command):
+    """Catches an option that was renamed, and a command that is not there yet."""
+    arguments = arguments_of(command)
+    words = words_of(command)
+    if words[2] in PARSERS:
+        assert PARSERS[words[2]]().parse_args(words[3:])
     elif arguments is None:
         assert f"python3 dev.py {words[2]} " in runpy.run_path(str(ROOT / "dev.py"))["__doc__"]
     elif arguments and not {"--help", "--version"} & set(arguments):
@@ -97,7 +103,7 @@ def test_a_documented_command_is_one_that_the_parser_takes(command):
 @pytest.mark.parametrize(
     "command", [command for command in documented() if (arguments_of(command) or [""])[0] in CHEAP]
 )
-def test_a_documented_command_that_needs_no_files_works_as_written(command, tmp_path, monkeypatch, capsys):
+def test_documented_command_without_files_works(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(arguments_of(command)) == 0
     assert capsys.readouterr().out
@@ -111,7 +117,7 @@ def test_a_documented_command_that_needs_no_files_works_as_written(command, tmp_
         if " ".join(arguments_of(command) or ()).startswith(NEED_FILES) and "pocket" not in command
     ],
 )
-def test_a_documented_command_that_needs_files_gets_as_far_as_these(command, tmp_path, monkeypatch, capsys):
+def test_documented_command_asks_for_its_files(command, tmp_path, monkeypatch, capsys):
     """Those of the miniature are run by tests of their own (`cli/test_cli_commands.py`, `bench`, `study`)."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("a red fox runs through snow\n", encoding="utf-8")
@@ -126,9 +132,10 @@ def test_a_documented_command_that_needs_files_gets_as_far_as_these(command, tmp
 
 
 @pytest.mark.parametrize(
-    "command", [one for one in documented() if "generate --models pocket" in one and "--workers" not in one]
+    "command",
+    [command for command in documented() if "generate --models pocket" in command and "--workers" not in command],
 )
-def test_a_documented_command_of_the_embedded_models_works_as_written(command, tmp_path, monkeypatch):
+def test_documented_command_of_embedded_models_works(command, tmp_path, monkeypatch):
     """Workers take long to start: `videos/test_many.py` has them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("# shapes\na red ball\na blue box\n", encoding="utf-8")
@@ -144,17 +151,18 @@ def test_a_documented_command_of_the_embedded_models_works_as_written(command, t
 
 
 def broken_links(page: Path) -> list[str]:
-    text = re.sub(
-        r"^(```|~~~).*?^\1|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
-    )
+    code = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+    text = code.sub("", page.read_text(encoding="utf-8"))
     # ComfyUI resolves what a help page of any language names from the folder of all help pages.
-    base, broken = HELP if HELP in page.parents else page.parent, []
-    for target in (a or b for a, b in LINK.findall(text)):
+    base = HELP if HELP in page.parents else page.parent
+    broken = []
+    for markdown, html in LINK.findall(text):
+        target = markdown or html
         if re.match(r"[a-z]+:|/|//", target):
             continue
         name, _, anchor = target.partition("#")
-        led_to = base / name if name else page
-        if not led_to.exists() or (anchor and anchor not in anchors(led_to.read_text(encoding="utf-8"))):
+        file = base / name if name else page
+        if not file.exists() or (anchor and anchor not in anchors(file.read_text(encoding="utf-8"))):
             broken.append(target)
     return broken
 
@@ -166,7 +174,7 @@ def anchors(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_of_a_page_leads_to_a_file_and_a_heading_of_it(page):
+def test_links_of_a_page_lead_somewhere(page):
     assert broken_links(page) == []
 
 
@@ -178,7 +186,7 @@ SPANS = re.compile(r"`([^`\n]+)`")
 
 
 @pytest.mark.parametrize("path", sorted({s.split()[-1] for s in SPANS.findall(PROSE) if s.endswith(".py")}))
-def test_every_file_that_is_named_exists(path):
+def test_file_named_in_architecture_exists(path):
     assert (ROOT / path).is_file()
 
 
@@ -186,12 +194,12 @@ NAMED = re.findall(r"`([A-Za-z_.]+)(?:\(\))?`(?: and `[a-z_]+\(\)`)? in `([^`]+\
 
 
 @pytest.mark.parametrize(("name", "path"), sorted(set(NAMED)), ids=str)
-def test_every_name_is_in_its_file(name, path):
+def test_name_in_architecture_is_in_its_file(name, path):
     source = (ROOT / path).read_text(encoding="utf-8")
     assert re.search(rf"^(\s*(def|class) |){name.rpartition('.')[2]}\b", source, re.M)
 
 
-def test_the_picture_has_the_rooms_that_there_are():
+def test_picture_shows_each_room():
     """Which way the arrows point, test_rooms.py says. Catches a room that the script or the page leaves out."""
     drawn = runpy.run_path(str(ROOT / "tools" / "draw_rooms.py"))
     rooms = {path.name for path in (ROOT / "sdvg_core").iterdir() if (path / "__init__.py").is_file()} | {"nodes"}
@@ -204,7 +212,7 @@ def test_the_picture_has_the_rooms_that_there_are():
 # --- README.md
 
 
-def test_the_tree_of_files_is_what_doctor_asks_for():
+def test_readme_lists_the_files_doctor_wants():
     """Catches: a file that was renamed or goes elsewhere, and a size that was changed in one place."""
     (tree,) = re.findall(r"^```\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S | re.M)
     listed = {}
@@ -232,7 +240,7 @@ def named_headings() -> dict[str, str]:
     return calls
 
 
-def test_the_headings_that_refusals_name_are_on_the_page():
+def test_refusals_name_headings_of_the_page():
     """Catches: a heading that was renamed on the page alone, and a refusal that people meet often without it."""
     page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     named = named_headings()
@@ -246,7 +254,7 @@ def test_the_headings_that_refusals_name_are_on_the_page():
 each = pytest.mark.parametrize("model", KNOWN_MODELS, ids=lambda m: m.name)
 
 
-def test_the_page_is_what_the_code_gives():
+def test_models_page_is_generated_from_the_code():
     """After a change: python tools/list_models.py."""
     script = runpy.run_path(str(ROOT / "tools" / "list_models.py"))
     written = script["page"]()
@@ -255,7 +263,7 @@ def test_the_page_is_what_the_code_gives():
 
 
 @each
-def test_a_row_is_whole(model):
+def test_model_has_each_field(model):
     assert model.preset in PRESETS
     assert all((model.files, model.licence, model.repository))
     # The page says so once, of all rows.
@@ -264,13 +272,13 @@ def test_a_row_is_whole(model):
 
 
 @each
-def test_the_file_of_a_row_leads_back_to_it(model):
+def test_model_is_known_by_its_files(model):
     for name in model.files:
         assert known_model(Path("models/diffusion_models") / name) is model
     assert known_model(Path(model.path)) is model
 
 
-def test_the_files_looked_for_are_those_of_the_table():
+def test_known_files_follow_the_models():
     for known in KNOWN_FILES[:2]:
         rows = [model for model in KNOWN_MODELS if model.role == known.role]
         assert known.names == tuple(name for row in rows for name in row.names)

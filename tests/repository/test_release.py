@@ -28,18 +28,19 @@ needs_git = pytest.mark.skipif(
 
 
 @needs_git
-def test_the_archive_holds_what_the_nodes_need_and_nothing_that_is_ignored(tmp_path):
-    archive.write_archive(tmp_path / "one.zip")
-    archive.write_archive(tmp_path / "two.zip")
-    assert archive.problems(tmp_path / "one.zip") == []
-    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
+def test_archive_holds_what_the_nodes_need(tmp_path):
+    """Catches: files that are ignored, and an archive of other bytes the second time."""
+    archive.write_archive(tmp_path / "first.zip")
+    archive.write_archive(tmp_path / "second.zip")
+    assert archive.problems(tmp_path / "first.zip") == []
+    assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "second.zip").read_bytes()
     names = archive.members()
     assert not [name for name in names if name.startswith(("tests/", "lab/", "tools/", "."))]
     assert {"sdvg_core/pocket/weights/manifest.json", "nodes/web/docs/SDVGRouteReport.md"} <= set(names)
 
 
 @needs_git
-def test_what_the_registry_looks_for_is_found():
+def test_check_finds_what_the_registry_forbids():
     added = {
         "sdvg_core/cli/demo.py": b"",
         "nodes/report.py": b"from ..sdvg_core.videos.many import x\nimport socket as s",
@@ -47,12 +48,9 @@ def test_what_the_registry_looks_for_is_found():
         "sdvg_core/errors.py": b"eval('1')",
         "nodes/web/strip.js": b"PATTERN.exec(text)",
     }
-    contents = {one: (ROOT / one).read_bytes() for one in archive.members()}
-    words = {word.decode() for content in contents.values() for word in archive.WORDS.findall(content)}
-    assert set(archive.WHY) <= words, "each reason is for a word that is there"
-    found = archive.wrong_inside(
-        contents | {name: contents.get(name, b"") + b"\n" + text for name, text in added.items()}
-    )
+    contents = {name: (ROOT / name).read_bytes() for name in archive.members()}
+    changed = {name: contents.get(name, b"") + b"\n" + text for name, text in added.items()}
+    problems = archive.wrong_inside(contents | changed)
     for problem in (
         "no node needs sdvg_core/cli/demo.py; name it in .comfyignore",
         "nodes/report.py needs sdvg_core/videos/many/x",
@@ -61,12 +59,23 @@ def test_what_the_registry_looks_for_is_found():
         "sdvg_core/errors.py uses eval",
         "nodes/web/strip.js has the word exec(",
     ):
-        assert any(one.startswith(problem) for one in found), problem
-    (unreadable,) = archive.wrong_inside({"locales/en/main.json": b"("})
-    assert unreadable.startswith("locales/en/main.json cannot be read")
+        assert any(line.startswith(problem) for line in problems), problem
 
 
-def test_every_place_that_states_the_version_is_read(tmp_path):
+@needs_git
+def test_each_exception_of_the_check_is_needed():
+    """Catches: a word of the registry's list that is excused, and no longer in any file."""
+    contents = [(ROOT / name).read_bytes() for name in archive.members()]
+    words = {word.decode() for content in contents for word in archive.WORDS.findall(content)}
+    assert set(archive.WHY) <= words
+
+
+def test_check_finds_an_unreadable_file():
+    (problem,) = archive.wrong_inside({"locales/en/main.json": b"("})
+    assert problem.startswith("locales/en/main.json cannot be read")
+
+
+def test_version_is_read_from_each_file(tmp_path):
     for number, name in enumerate(("pyproject.toml", "sdvg_core/__init__.py", "CITATION.cff", "CHANGELOG.md")):
         text = (ROOT / name).read_text(encoding="utf-8").replace(archive.versions()[0], f"0.{number}.9", 1)
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -74,26 +83,27 @@ def test_every_place_that_states_the_version_is_read(tmp_path):
     assert archive.versions(tmp_path) == ["0.0.9", "0.1.9", "0.2.9", "0.3.9"]
 
 
-def test_the_registry_gets_what_its_specification_asks_for():
+def test_registry_gets_what_it_specifies():
     tomllib = pytest.importorskip("tomllib", reason="Python has it from 3.11 on")
     meant = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    project, comfy = meant["project"], meant["tool"]["comfy"]
+    project = meant["project"]
+    comfy = meant["tool"]["comfy"]
+    kinds = {classifier.partition(" ::")[0] for classifier in project["classifiers"]}
     assert re.fullmatch(r"\d+\.\d+\.\d+", project["version"])
-    assert {one.partition(" ::")[0] for one in project["classifiers"]} == {"Operating System", "Environment"}
+    assert kinds == {"Operating System", "Environment"}
     repository = project["urls"]["Repository"]
     for name, shape in (("Icon", (400, 400)), ("Banner", (1260, 540))):
         before, _, path = comfy[name].partition("/raw/main/")
         width, height = re.search(r'<svg [^>]*width="(\d+)" height="(\d+)"', (ROOT / path).read_text()).groups()
         assert (before, int(width), int(height)) == (repository, *shape)
-    assert 1260 * 9 == 540 * 21
 
 
 @needs_git
-def test_the_address_of_the_repository_is_one_placeholder_in_one_file():
+def test_repository_address_is_in_one_file():
     """To publish, put the address into pyproject.toml: a name and a repository in place of OWNER/REPOSITORY."""
     listed = subprocess.check_output(["git", "-C", ROOT, "grep", "-lI", archive.PLACEHOLDER], text=True)
-    here = {"tools/release/archive.py", "tests/repository/test_release.py"}
-    assert set(listed.split()) - here <= {"pyproject.toml"}
+    checks = {"tools/release/archive.py", "tests/repository/test_release.py"}
+    assert set(listed.split()) - checks <= {"pyproject.toml"}
 
 
 def test_bill_lists_what_is_locked(tmp_path):
@@ -113,7 +123,7 @@ def test_bill_lists_what_is_locked(tmp_path):
     assert not any("://" in path.read_text(encoding="utf-8") for path in tmp_path.iterdir())
 
 
-def test_every_template_has_a_cover_that_can_be_drawn_again(tmp_path, monkeypatch):
+def test_template_covers_can_be_drawn_again(tmp_path, monkeypatch):
     """Catches: a new template without one. Those that need no model are drawn here."""
     assert {f"sdvg_{name}" for name in covers.COVERS} == {path.stem for path in (ROOT / "workflows").glob("*.json")}
     monkeypatch.setattr(covers, "Streamer", lambda *_: None)
@@ -121,15 +131,15 @@ def test_every_template_has_a_cover_that_can_be_drawn_again(tmp_path, monkeypatc
     covers.main()
     for file in tmp_path.glob("*.jpg"):
         with Image.open(file) as drawn, Image.open(ROOT / "workflows" / file.name) as shipped:
-            apart = ImageStat.Stat(ImageChops.difference(drawn, shipped)).mean
-        assert max(apart) < 1, "in levels of 255; another libjpeg rounds otherwise"
+            difference = ImageStat.Stat(ImageChops.difference(drawn, shipped)).mean
+        assert max(difference) < 1, "in levels of 255; another libjpeg rounds otherwise"
 
 
 @pytest.mark.heavy
 @pytest.mark.skipif(
     shutil.which("git") is None or os.name == "nt", reason="copies what git tracks; the paths are POSIX"
 )
-def test_the_installed_command_makes_the_pocket_demo_from_what_was_installed(tmp_path):
+def test_installed_command_makes_the_demo(tmp_path):
     """Catches a file that the package leaves out. The environment's other packages are those of this one."""
     source = tmp_path / "source"
     for name in subprocess.check_output(["git", "-C", ROOT, "ls-files", "sdvg_core"], text=True).split():
@@ -145,16 +155,14 @@ def test_the_installed_command_makes_the_pocket_demo_from_what_was_installed(tmp
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def run(*command: str) -> str:
-        where = {"cwd": tmp_path, "env": clean, "text": True, "check": True}
-        return subprocess.run(
-            [environment / "bin" / command[0], *command[1:]], stdout=subprocess.PIPE, **where
-        ).stdout
+        words = [environment / "bin" / command[0], *command[1:]]
+        return subprocess.check_output(words, cwd=tmp_path, env=clean, text=True)
 
     quiet = ["--quiet", "--disable-pip-version-check", "--no-deps", str(source)]
     run("python", "-m", "pip", "install", *quiet)
     shutil.rmtree(source)
-    where = run("python", "-c", "import sdvg_core; print(sdvg_core.__file__)")
-    assert Path(where.strip()).parent == packages / "sdvg_core", sys.path
+    module = run("python", "-c", "import sdvg_core; print(sdvg_core.__file__)")
+    assert Path(module.strip()).parent == packages / "sdvg_core", sys.path
     run("sdvg", "demo", "--blocks", "2", "--output", "made")
     assert {"video.mp4", "report.json"} <= {path.name for path in (tmp_path / "made").iterdir()}
 
@@ -188,7 +196,7 @@ def asked(dev, monkeypatch) -> list[list[str]]:
         (["demo", "--blocks", "3"], ["demo", "--blocks", "3"]),
     ],
 )
-def test_every_option_is_passed_on_and_the_code_comes_back(dev, asked, given, passed):
+def test_dev_passes_options_and_exit_code_on(dev, asked, given, passed):
     assert dev["main"](given) == 3
     assert asked == [["-m", "sdvg_core", *passed]]
 
@@ -202,7 +210,7 @@ def test_help_of_the_tests_installs_nothing(dev, asked, capsys, command):
 
 
 @pytest.mark.parametrize("command, package", [("study", "lab.research"), ("bench", "lab.benchmarks")])
-def test_study_and_benchmark_are_found_from_any_folder(dev, asked, monkeypatch, command, package):
+def test_dev_finds_study_from_any_folder(dev, asked, monkeypatch, command, package):
     """They are not installed with the package. Catches: `dev.py study` from another folder than this one."""
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
     assert dev["main"]([command, "--json"]) == 3

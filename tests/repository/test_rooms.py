@@ -187,7 +187,7 @@ def import_names(distributions: set[str]) -> set[str]:
     return {IMPORTED_AS.get(name, name) for name in distributions}
 
 
-def test_everything_that_the_engine_imports_is_declared_and_nothing_else():
+def test_core_imports_what_is_declared():
     assert packages("sdvg_core") == import_names(declared() | declared("standalone", "fp8", "quantised", "ray"))
 
 
@@ -254,7 +254,7 @@ def test_study_and_benchmark_are_tested_in_their_place():
     assert {folder for folder in folders if "lab" in packages(folder)} == {"tests/lab", *others}
 
 
-def test_the_package_and_the_nodes_do_without_the_study_and_the_benchmark():
+def test_package_and_nodes_import_no_lab():
     """These lie next to the package, and are not in the registry's archive."""
     assert "lab" not in packages("sdvg_core", "nodes")
     asked = import_names(declared() | declared("standalone", "research")) | {"lab", "tests", "filelock"}

@@ -91,7 +91,10 @@ def commands(models: ModelFiles, prompts: Path) -> dict[str, list[str]]:
 def stay(models: ModelFiles, tmp_path: Path, environment: dict[str, str]) -> Stay:
     """Run every command somewhere else, with an empty home and nothing inherited."""
     work = tmp_path / "ein schöner Ordner 文件夹"
-    home, cwd, temp, watch = (work / name for name in ("home", "somewhere else", "temp", "watch"))
+    home = work / "home"
+    cwd = work / "somewhere else"
+    temp = work / "temp"
+    watch = work / "watch"
     for folder in (home, cwd, temp, watch):
         folder.mkdir(parents=True)
     (watch / "sitecustomize.py").write_text(WATCH, encoding="utf-8")
@@ -105,7 +108,7 @@ def stay(models: ModelFiles, tmp_path: Path, environment: dict[str, str]) -> Sta
     (watch / "commands.json").write_text(json.dumps(asked), encoding="utf-8")
     home.chmod(0o555)
     folders = (home, cwd, temp, PACKAGE, models.target.parent)
-    there = files_in(*folders)
+    before = files_in(*folders)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(watch / "commands.json")],
         cwd=cwd,
@@ -127,7 +130,7 @@ def stay(models: ModelFiles, tmp_path: Path, environment: dict[str, str]) -> Sta
         check=False,
     )
     notes = [line.split("\t", 1) for line in (watch / "notes").read_text(encoding="utf-8").splitlines()]
-    return Stay(work, done, notes, files_in(*folders) ^ there)
+    return Stay(work, done, notes, files_in(*folders) ^ before)
 
 
 def files_in(*folders: Path) -> set[Path]:
@@ -148,17 +151,17 @@ def models(tmp_path_factory) -> ModelFiles:
     ids=["ASCII", "Turkish"],
 )
 def abroad(request, models, tmp_path_factory) -> Stay:
-    found = stay(models, tmp_path_factory.mktemp("abroad"), request.param)
-    assert found.done.returncode == 0, found.done.stderr
-    return found
+    guest = stay(models, tmp_path_factory.mktemp("abroad"), request.param)
+    assert guest.done.returncode == 0, guest.done.stderr
+    return guest
 
 
-def test_nothing_asks_for_the_network(abroad):
+def test_commands_use_no_network(abroad):
     """Catches what a library tries and gives up in silence."""
     assert [what for kind, what in abroad.notes if kind == "network"] == []
 
 
-def test_nothing_is_written_but_into_the_output_and_temp_folders(abroad):
+def test_commands_write_only_output_and_temporary_files(abroad):
     """Catches a cache in the home folder, a file beside the package or in the current folder."""
     numbered = abroad.work / "somewhere else" / "out"
     chosen = (abroad.work / "out put", numbered, abroad.work / "temp", Path(os.devnull))
@@ -172,14 +175,14 @@ def test_nothing_is_written_but_into_the_output_and_temp_folders(abroad):
 VIDEO = {"generate": "0001"}  # a prompt file has a folder for each video
 
 
-def test_the_latents_are_those_made_at_home(abroad, models, tmp_path):
+def test_surroundings_leave_latents_unchanged(abroad, models, tmp_path):
     """The prompts' letters, the paths and the locale change no bit."""
     (tmp_path / "prompts.txt").write_text(PROMPT + "\n", encoding="utf-8")
     for name, words in commands(models, tmp_path / "prompts.txt").items():
         assert main([*words, "--output", str(tmp_path / name)]) == 0
-        places = (tmp_path / name / VIDEO.get(name, ""), abroad.output(name) / VIDEO.get(name, ""))
-        here, there = (load_file(place / "latents.safetensors")["latents"] for place in places)
-        assert here.equal(there), name
+        folder = VIDEO.get(name, "")
+        latents = load_file(tmp_path / name / folder / "latents.safetensors")["latents"]
+        assert latents.equal(load_file(abroad.output(name) / folder / "latents.safetensors")["latents"]), name
 
 
 # What Python has on POSIX alone: modules, names of os and signal; and a start of processes that copies locks.
@@ -190,13 +193,13 @@ POSIX = re.compile(
 )
 
 
-def test_nothing_is_asked_of_the_system_that_windows_lacks():
+def test_code_asks_nothing_windows_lacks():
     root = Path(sdvg_core.__file__).parents[1]
     files = [path for folder in ("sdvg_core", "nodes") for path in (root / folder).rglob("*.py")]
-    assert [(path.name, found[0]) for path in files if (found := POSIX.search(path.read_text("utf-8")))] == []
+    assert [path.name for path in files if POSIX.search(path.read_text("utf-8"))] == []
 
 
-def test_a_connection_and_a_file_in_the_home_folder_are_seen(tmp_path):
+def test_watch_sees_connections_and_files(tmp_path):
     """Without it, a watch that sees nothing would prove nothing."""
     (tmp_path / "sitecustomize.py").write_text(WATCH, encoding="utf-8")
     program = (

@@ -43,9 +43,9 @@ def texts(value: object) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("word", WORN)
-def test_the_page_has_one_word_for_it(word: str) -> None:
+def test_each_thing_has_one_word(word: str) -> None:
     """Catches: another name for what the page already has a word for, in either language."""
-    assert [found[0] for text in spoken() for found in re.finditer(WORN[word], text)] == []
+    assert [match[0] for text in spoken() for match in re.finditer(WORN[word], text)] == []
 
 
 # --- the words of the page's JavaScript, in locales/*/main.json
@@ -98,7 +98,8 @@ def test_scripts_hold_no_sentence() -> None:
 
 def test_every_key_has_its_pair() -> None:
     """Catches: a text that one language lacks, or whose `{name}` it does not fill in."""
-    english, chinese = page_words("en"), page_words("zh")
+    english = page_words("en")
+    chinese = page_words("zh")
     assert english.keys() == chinese.keys()
     names = {key: set(NAME.findall(text)) for key, text in english.items()}
     assert {key: set(NAME.findall(text)) for key, text in chinese.items()} == names
@@ -114,7 +115,7 @@ def test_every_key_is_used() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_texts_hold_no_sign_of_their_own(language: str) -> None:
+def test_texts_hold_no_sign_of_translations(language: str) -> None:
     """Catches: a `{`, `}`, `|` or `@`, by which ComfyUI's own translations read a text otherwise."""
     rests = {key: NAME.sub("", text) for key, text in page_words(language).items()}
     assert {key: rest for key, rest in rests.items() if re.search(r"[{}|@]", rest)} == {}
