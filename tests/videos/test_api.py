@@ -46,7 +46,7 @@ def test_an_argument_of_another_type_is_refused(call, value, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("value", ["", [], "other"])
-def test_a_preset_that_is_none_is_refused(value, tmp_path):
+def test_value_that_is_no_preset_is_refused(value, tmp_path):
     """Catches: an empty preset that runs the default one."""
     with pytest.raises(BadInput, match="preset"):
         make(PROMPT, preset=value, models="pocket", blocks=1, out=tmp_path / "out")
@@ -67,13 +67,13 @@ def test_a_stream_of_anything_else_is_refused(streamer, value):
             streamer.stream(VideoRequest(blocks=1, width=64, height=64), value)
 
 
-def test_a_path_may_be_text(tmp_path):
+def test_path_may_be_given_as_text(tmp_path):
     """Catches: a report that `make` has written, and that a program cannot read by its name."""
     with pytest.raises(BadInput, match="is no run report"):
         read_report(str(tmp_path / "report.json"))
 
 
-def test_the_public_names_are_listed_without_being_imported():
+def test_public_names_are_listed_without_importing():
     """Catches: completion that offers modules, and none of the names."""
     program = "import sdvg_core, sys; print(*dir(sdvg_core), 'torch' in sys.modules)"
     environment = {"PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
@@ -89,7 +89,7 @@ def test_make_prints_nothing_unless_it_is_asked(tmp_path, capfd):
     request = {"preset": "fast", "blocks": 2, "seed": 3}
     lines: list[str] = []
     folder, _ = make(PROMPT, out=tmp_path / "silent", **request)
-    other, _ = make(PROMPT, out=tmp_path / "said", say=lines.append, **request)
+    other, _ = make(PROMPT, out=tmp_path / "spoken", say=lines.append, **request)
     assert capfd.readouterr() == ("", "")
     assert lines[0].startswith("loading ")
     assert [line.partition(":")[0] for line in lines[-2:]] == ["block 1/2", "block 2/2"]

@@ -18,7 +18,9 @@ ROWS, COLUMNS = 16, 24
 class MeanCodec:
     """A codec double: a latent frame is the newest of its pixel frames, in every one of 16 channels."""
 
-    temporal_stride, spatial_stride, latent_channels = 4, 8, 16
+    temporal_stride = 4
+    spatial_stride = 8
+    latent_channels = 16
 
     def encode(self, frames):
         small = torch.nn.functional.avg_pool2d(frames[0], 8)[::4].mean(dim=1)
@@ -38,7 +40,7 @@ def mask_of(numbers, frames=33):
 
 
 @pytest.mark.parametrize("frames", [3, 6, 9])
-def test_the_mask_of_a_latent_frame_is_that_of_one_pixel_frame_whatever_the_length(frames):
+def test_latent_mask_is_one_pixel_frames_mask(frames):
     """Latent 0 takes frame 0, latent i frame 4i - 1. Catches: a frame that depends on the clip's length."""
     for number, latent in {0: 0, 3: 1, 7: 2}.items():
         control = ControlFootage(footage=footage(33), mask=mask_of([number]))
@@ -48,9 +50,10 @@ def test_the_mask_of_a_latent_frame_is_that_of_one_pixel_frame_whatever_the_leng
     assert not others.clip(MeanCodec(), frames).context[0, 32:].any()
 
 
-def test_the_channels_are_what_is_kept_what_is_made_and_each_pixels_mask():
+def test_context_holds_kept_made_and_mask_channels():
     """Catches: the two streams swapped, black in place of grey, rows and columns of the mask swapped."""
-    clip, mask = footage(9), torch.zeros(9, 3, ROWS, COLUMNS)
+    clip = footage(9)
+    mask = torch.zeros(9, 3, ROWS, COLUMNS)
     mask[:, :, 8:, 16:] = 1
     mask[:, :, 1, 2] = 1
     control = ControlFootage(footage=clip, mask=Footage(mask, "mask.mp4."), strength=0.5).clip(MeanCodec(), 3)
@@ -72,7 +75,7 @@ def test_without_a_mask_everything_is_made():
     assert torch.allclose(context[:16], torch.full_like(context[:16], 0.5), atol=1e-6)
 
 
-def test_what_stands_before_the_video_shows_the_controls_first_frame():
+def test_lead_shows_the_controls_first_frame():
     """A start image fills a block of nine frames, of which the video shows one. Catches: a control that is late."""
     plain = ControlFootage(footage=footage(13), mask=mask_of([0, 4]))
     held = ControlFootage(footage=footage(13), mask=mask_of([0, 4]), lead=8, new=1).clip(MeanCodec(), 6).context
@@ -83,7 +86,7 @@ def test_what_stands_before_the_video_shows_the_controls_first_frame():
 # --- paste
 
 
-def test_a_soft_edge_fades_outside_what_is_kept():
+def test_soft_edge_leaves_kept_pixels_alone():
     """Catches: an edge that reaches into the kept region."""
     half = torch.ones(1, 3, ROWS, COLUMNS)
     half[..., :8] = 0
@@ -105,19 +108,19 @@ PLAN = SimpleNamespace(spans=tuple(Span(index, 3 * index, 3) for index in range(
 
 
 @pytest.mark.parametrize(
-    ("frames", "told"),
+    ("frames", "note"),
     [
         (33, "Control clip.mp4."),
         (30, "Control clip.mp4. Its last frame is held for 3 frames."),
         (40, "Control clip.mp4. Without its last 7 frames."),
     ],
 )
-def test_its_length_is_told_in_frames(frames, told):
-    assert fit_control(ControlFootage(footage=footage(frames)), PLAN, 4, 0)[1] == told
+def test_note_states_the_length_in_frames(frames, note):
+    assert fit_control(ControlFootage(footage=footage(frames)), PLAN, 4, 0)[1] == note
 
 
-def test_what_was_lost_of_the_mask_is_told_too():
+def test_note_states_what_the_mask_lost():
     """Catches: a mask drawn as alpha alone, which is read as if it were opaque, unsaid."""
     mask = Footage(mask_of([0]).pixels, "mask.png: a picture, without alpha, cropped to 24x16.")
-    told = fit_control(ControlFootage(footage=footage(33), mask=mask), PLAN, 4, 0)[1]
-    assert told == "Control clip.mp4. Mask mask.png: a picture, without alpha, cropped to 24x16."
+    note = fit_control(ControlFootage(footage=footage(33), mask=mask), PLAN, 4, 0)[1]
+    assert note == "Control clip.mp4. Mask mask.png: a picture, without alpha, cropped to 24x16."

@@ -47,16 +47,9 @@ def conditions(files):
 
 
 def run(engine, conditions, pattern: str, context: str = "committed"):
-    spans = plan_spans(len(pattern), 3)
-    return list(
-        speculate(
-            engine,
-            planned_route(pattern),
-            planned_blocks(spans),
-            BlockInputs(NOISE, conditions),
-            drafter_context=context,
-        )
-    )
+    blocks = planned_blocks(plan_spans(len(pattern), 3))
+    inputs = BlockInputs(NOISE, conditions)
+    return list(speculate(engine, planned_route(pattern), blocks, inputs, drafter_context=context))
 
 
 def check(pattern: str, engines, conditions, context: str) -> None:
@@ -68,31 +61,29 @@ def check(pattern: str, engines, conditions, context: str) -> None:
     if context == "own":
         return
     history = History(horizon=3)
-    for one in emitted:
-        author = other.drafter if one.record.author == "drafter" else other.target
-        again = author.generate(BlockCall(history, one.block.span, NOISE, one.block.condition)).latents
-        assert torch.equal(again, one.block.latents)
-        shown = one.frames.shape[1] - 1
-        history = history.commit(
-            one.block, as_anchors(*(one.frames[:, shown - 4 * back, None] for back in (2, 1, 0)))
-        )
+    for result in emitted:
+        block = result.block
+        author = other.drafter if result.record.author == "drafter" else other.target
+        replayed = author.generate(BlockCall(history, block.span, NOISE, block.condition))
+        assert torch.equal(replayed.latents, block.latents)
+        last = result.frames.shape[1] - 1
+        anchors = as_anchors(*(result.frames[:, last - 4 * back, None] for back in (2, 1, 0)))
+        history = history.commit(block, anchors)
 
 
 @every_pair("pattern, policy, context", SAMPLE, *SETTINGS)
-def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy, context, engines, conditions):
+def test_real_models_replay_frames_and_blocks(pattern, policy, context, engines, conditions):
     check(pattern, engines[policy], conditions, context)
 
 
-def test_worst_frame_routing_uses_the_real_scorer_on_the_drafts_own_frames(engines, conditions):
+def test_gate_scores_the_frames_of_each_draft(engines, conditions):
     engine, other = engines["recompute"]
-    emitted = list(
-        speculate(engine, Route(Gate(-0.5)), planned_blocks(plan_spans(5, 3)), BlockInputs(NOISE, conditions))
-    )
-    for before, one in itertools.pairwise(emitted):
-        draft = other.drafter.generate(
-            BlockCall(before.history, one.block.span, NOISE, one.block.condition)
-        ).latents
-        frames, _ = other.codec.decode(draft, before.history.decode_state.get())
-        scores = other.scorer.score(frames, one.block.condition.text)
-        assert one.record.decision.frame_scores == tuple(scores.tolist())
-        assert one.record.decision.accepted == (min(scores.tolist()) >= -0.5)
+    blocks = planned_blocks(plan_spans(5, 3))
+    emitted = list(speculate(engine, Route(Gate(-0.5)), blocks, BlockInputs(NOISE, conditions)))
+    for before, result in itertools.pairwise(emitted):
+        block = result.block
+        draft = other.drafter.generate(BlockCall(before.history, block.span, NOISE, block.condition))
+        frames, _ = other.codec.decode(draft.latents, before.history.decode_state.get())
+        scores = other.scorer.score(frames, block.condition.text).tolist()
+        assert result.record.decision.frame_scores == tuple(scores)
+        assert result.record.decision.accepted == (min(scores) >= -0.5)
