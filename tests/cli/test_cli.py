@@ -140,23 +140,36 @@ def test_hybrid_hands_over_as_many_steps_as_allowed(base, tmp_path, capsys):
     assert "8 frames were not scored" in note
 
 
-def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base, tmp_path, capsys):
-    """Another budget, another route; the same budget resumes and re-uses like any other setting."""
-    asked = ["--prompt", "a red ball", "--blocks", "4", "--budget"]
-    assert generate(base, tmp_path / "all", *asked, "1") == 0
-    whole = report(tmp_path / "all")
-    assert [block["author"] for block in whole["blocks"]] == ["target"] * 4
-    assert "makes the first 4 blocks of 4" in whole["notes"][0]
+BUDGETED = ["--prompt", "a red ball", "--blocks", "4", "--budget"]
+
+
+def test_whole_budget_buys_every_block(base, tmp_path, capsys):
+    """Catches: a block by the drafter that was paid for, or a budget whose route no note states."""
+    assert generate(base, tmp_path / "out", *BUDGETED, "1") == 0
+    run = report(tmp_path / "out")
+    assert [block["author"] for block in run["blocks"]] == ["target"] * 4
+    assert "makes the first 4 blocks of 4" in run["notes"][0]
     assert "sdvg: A budget of 1 of" in capsys.readouterr().err
-    assert generate(base, tmp_path / "directed", *asked, "1", "--directions", ".t..") == 0
-    assert report(tmp_path / "directed")["notes"][0].endswith("What directions decide is not counted.")
-    assert generate(base, tmp_path / "some", *asked, "0.99", "--reuse", str(tmp_path / "all")) == 0
-    some = report(tmp_path / "some")
-    assert 1 <= from_json(Route, some["settings"]["route"]).policy.n <= 4
-    assert some["blocks"][0]["reused"]
-    assert generate(base, tmp_path / "some", *asked, "0.99", "--resume") == 0
-    assert generate(base, tmp_path / "least", *asked, "0.01") == 0
-    assert "No route costs less here" in report(tmp_path / "least")["notes"][0]
+
+
+def test_least_budget_is_noted(base, tmp_path):
+    assert generate(base, tmp_path / "out", *BUDGETED, "0.01") == 0
+    assert "No route costs less here" in report(tmp_path / "out")["notes"][0]
+
+
+def test_budget_does_not_count_directions(base, tmp_path):
+    assert generate(base, tmp_path / "out", *BUDGETED, "1", "--directions", ".t..") == 0
+    assert report(tmp_path / "out")["notes"][0].endswith("What directions decide is not counted.")
+
+
+def test_other_budget_reuses_blocks(base, tmp_path):
+    """Its route is another one, and belongs to the request. Catches: a budget that no repeat can match."""
+    assert generate(base, tmp_path / "all", *BUDGETED, "1") == 0
+    for flags in (["--reuse", str(tmp_path / "all")], ["--resume"]):
+        assert generate(base, tmp_path / "some", *BUDGETED, "0.99", *flags) == 0
+    run = report(tmp_path / "some")
+    assert 1 <= from_json(Route, run["settings"]["route"]).policy.n <= 4
+    assert run["blocks"][0]["reused"]
 
 
 STORY = "1: a red ball\n2: a blue cube\n12: a green star"

@@ -174,7 +174,7 @@ def test_error_of_ours_keeps_its_trace(monkeypatch):
 
 
 @in_turn("device, option", ["meta", "hpu", "meta:0", "nope", ""], ["--device", "--side-device"])
-def test_a_device_that_cannot_run_a_model_is_refused(command, capsys, device, option):
+def test_device_without_models_is_refused(command, capsys, device, option):
     assert "; use cpu, cuda" in refused(capsys, [*command, "--prompt", "x", option, device])
 
 

@@ -168,7 +168,7 @@ def test_alpha_comes_back_with_from(base, words, cut_out, tmp_path, capsys):
     assert "bit for bit" in capsys.readouterr().out
 
 
-def test_alpha_of_a_restyled_clip_makes_what_is_opaque(words, clip, cut_out, tmp_path, written):
+def test_alpha_of_restyled_clip_marks_the_made(words, clip, cut_out, tmp_path, written):
     """Catches: the ground of a cut-out remade, and the cut-out kept."""
     masked = [*words, "--restyle", str(cut_out), "--control-mask", "alpha"]
     assert main([*masked, "--output", str(tmp_path / "out")]) == 0

@@ -212,7 +212,7 @@ def listed(tmp_path: Path, *prompts: str) -> tuple[str, ...]:
     return ("--prompt-file", str(tmp_path / "prompts.txt"), "--blocks", "1")
 
 
-def test_a_file_of_one_prompt_behaves_like_one_of_many(base, tmp_path):
+def test_file_with_one_prompt_is_a_list(base, tmp_path):
     assert generate(base, tmp_path / "out", *listed(tmp_path, "a red ball")) == 0
     assert names(tmp_path / "out") == ["0001", "videos.csv"]
     before = contents(tmp_path / "out")

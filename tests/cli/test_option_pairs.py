@@ -121,7 +121,8 @@ def test_option_given_twice_is_refused(capsys, command, adding):
     for action in parser._actions:
         if not action.option_strings or action.nargs == 0:
             continue
-        first, last = action.option_strings[0], action.option_strings[-1]
+        first = action.option_strings[0]
+        last = action.option_strings[-1]
         parser._check_names([first, "1", "--", first, "2"])
         parser._check_names([first, "1", f"{last}=1"])
         if first in adding:

@@ -25,7 +25,9 @@ TEXTS = (
     *("x" * 300, "9" * 5000, "y" * 70_000),
 )
 # These words stand for JSON that the writer would refuse to write; `to_json` puts it in their place.
-DEEP, DEEPER, ENDLESS = "\x01deep\x01", "\x01deeper\x01", "\x01endless\x01"
+DEEP = "\x01deep\x01"
+DEEPER = "\x01deeper\x01"
+ENDLESS = "\x01endless\x01"
 RAW = {DEEP: "[" * 120 + "]" * 120, DEEPER: '{"a":' * 50_000 + "1" + "}" * 50_000, ENDLESS: "9" * 5000}
 # Bytes that mean something to one format or another.
 TOKENS = (b"\0", b"\xff", b"\x80", b"\n", b"\r", b"\xef\xbb\xbf", b"\xff\xfe", b"[", b'"', b"{", b"\xed\xa0\x80")

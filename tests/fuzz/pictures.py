@@ -21,7 +21,7 @@ POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(
 
 @cache
 def seeds(formats: tuple[str, ...]) -> tuple[bytes, ...]:
-    found = [POSTSCRIPT, png(2, 2), png(60_000, 60_000), png(9000, 9000), png(6000, 6000), png(2**31 - 1, 1)]
+    pictures = [POSTSCRIPT, png(2, 2), png(60_000, 60_000), png(9000, 9000), png(6000, 6000), png(2**31 - 1, 1)]
     for kind in formats:
         for mode in MODES:
             file = io.BytesIO()
@@ -29,13 +29,13 @@ def seeds(formats: tuple[str, ...]) -> tuple[bytes, ...]:
                 Image.new(mode, (9, 7)).save(file, format=kind, exif=_exif() if kind in ("PNG", "JPEG") else b"")
             except (OSError, ValueError, KeyError):
                 continue  # not every format takes every mode
-            found.append(file.getvalue())
+            pictures.append(file.getvalue())
         if kind in ("PNG", "WEBP", "GIF", "TIFF", "AVIF"):
             file = io.BytesIO()
             frames = [Image.new("RGB", (9, 7), (grey, 0, 0)) for grey in (0, 99, 200)]
             frames[0].save(file, format=kind, save_all=True, append_images=frames[1:], duration=(40, 0, 900))
-            found.append(file.getvalue())
-    return tuple(found)
+            pictures.append(file.getvalue())
+    return tuple(pictures)
 
 
 def _exif() -> bytes:

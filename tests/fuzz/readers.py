@@ -55,10 +55,8 @@ def read_weights(path: Path) -> None:
     file = open_weights(path)
     for name in file:
         assert file[name].shape == file.info[name].shape
-    found = inspect_file(path)
-    assert all(c.isprintable() or c == "\n" for c in "".join(found.values())), (
-        "doctor prints characters that are no text"
-    )
+    printed = "".join(inspect_file(path).values())
+    assert all(c.isprintable() or c == "\n" for c in printed), "doctor prints characters that are no text"
 
 
 def read_model(load: Callable[[Path], object]) -> Callable[[Path], None]:
@@ -91,8 +89,8 @@ def outside_file() -> bytes:
 def read_prompts(read: Callable[[Path], Any]) -> Callable[[Path], None]:
 
     def read_and_clean(path: Path) -> None:
-        found = read(path)
-        for schedule in [found] if isinstance(found, PromptSchedule) else found:
+        prompts = read(path)
+        for schedule in [prompts] if isinstance(prompts, PromptSchedule) else prompts:
             for text in schedule.texts:
                 json.dumps(clean_prompt(text), ensure_ascii=False).encode()
 

@@ -43,7 +43,7 @@ def _each(reader_and_file: tuple[str, str], *rows: tuple[str, bytes, str]) -> Ca
 def headers() -> Cases:
     """Safetensors headers and the names in them."""
     many = {f"{n:x}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for n in range(100_000)}
-    one, other = (to_json({"a": {"dtype": "U8", "shape": [1], "data_offsets": [n, n + 1]}}) for n in (0, 1))
+    first, second = (to_json({"a": {"dtype": "U8", "shape": [1], "data_offsets": [n, n + 1]}}) for n in (0, 1))
     size = "states a header of"
     printable = "a tensor name of"
     between = "bytes between its texts"
@@ -70,7 +70,7 @@ def headers() -> Cases:
         ("a tensor of nothing, 2**64 - 1 wide", safetensors([("a", "F32", (0, 2**64 - 1))]), "impossible shape"),
         ("a name of 30,000 parts", safetensors([("a." * 30_000, "F32", (1,))]), printable),
         ("100,000 tensors of nothing", assembled(json.dumps(many).encode(), b""), between),
-        ("a tensor stated twice", assembled(one[:-1] + b"," + other[1:], b"\0\0"), "no whole safetensors"),
+        ("a tensor stated twice", assembled(first[:-1] + b"," + second[1:], b"\0\0"), "no whole safetensors"),
     )
 
 
@@ -118,7 +118,8 @@ def configs() -> Cases:
 
 def pickles() -> Cases:
     """Programs and archives."""
-    head, tail = b"\x80\x02}X\x01\0\0\0a", b"s."
+    head = b"\x80\x02}X\x01\0\0\0a"
+    tail = b"s."
     calls = (
         ("a pickle that calls a program", b"cos\nsystem\n(X\x09\0\0\0touch rantR", "run os.system"),
         ("a pickle that looks up by the stack", b"\x8c\x02os\x8c\x06system\x93", "no pickle of tensors"),
@@ -192,7 +193,8 @@ def _map_field(charmap: bytes) -> bytes:
 
 
 def _length(content: bytes) -> bytes:
-    number, coded = len(content), bytearray()
+    number = len(content)
+    coded = bytearray()
     while number > 0x7F:
         coded.append(number & 0x7F | 0x80)
         number >>= 7

@@ -63,7 +63,8 @@ def build(package: tuple[Any, Any, Any], case: str, folder: Path) -> torch.nn.Mo
     with contextlib.ExitStack() as undo:
         undo.enter_context(contextlib.chdir(folder))
         if sizes:
-            width, side = sizes["vision_width"], sizes["image_size"]
+            width = sizes["vision_width"]
+            side = sizes["image_size"]
             tower = vit_module.VisionTransformer(
                 img_size=side,
                 patch_size=sizes["patch_size"],
@@ -72,7 +73,8 @@ def build(package: tuple[Any, Any, Any], case: str, folder: Path) -> torch.nn.Mo
                 num_heads=sizes["vision_heads"],
                 mlp_ratio=sizes["vision_mlp"] / width,
             )
-            head, transform = model_module.MLP, model_module._transform
+            head = model_module.MLP
+            transform = model_module._transform
             undo.enter_context(patch.object(blip_module, "create_vit", lambda *_: (tower, width)))
             undo.enter_context(patch.object(model_module, "MLP", lambda _: head(sizes["text_width"])))
             undo.enter_context(patch.object(model_module, "_transform", lambda _: transform(side)))

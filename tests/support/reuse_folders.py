@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from torch import Tensor
@@ -24,7 +24,14 @@ from tests.support.cli_runs import options, override, report
 SMALL = ["--size", "16x16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
 PROMPT = ["--prompt", "a red ball"]
 ROUTE = ["target", "target", "drafter"]
-Made = tuple[bytes, str, dict[str, Any]]
+
+
+class Run(NamedTuple):
+    """What a run left: the bytes of the latents' file, a digest of all frames, and the report."""
+
+    latents: bytes
+    frames: str
+    report: dict[str, Any]
 
 
 class FrameLog(Mp4Writer):
@@ -42,26 +49,26 @@ class FrameLog(Mp4Writer):
         FrameLog.newest = self._digest.hexdigest()
 
 
-def made(folder: Path, arguments: list[str], code: int = 0) -> Made:
-    """Run; return the bytes of the latents' file, a digest of all frames, and the report."""
+def made(folder: Path, arguments: list[str], code: int = 0) -> Run:
+    """Run `generate` into a folder, and return what it left."""
     with patch.object(rendering, "Mp4Writer", FrameLog):
         assert main(override(arguments, "--output", str(folder))) == code
-    return (folder / "latents.safetensors").read_bytes(), FrameLog.newest, report(folder)
+    return Run((folder / "latents.safetensors").read_bytes(), FrameLog.newest, report(folder))
 
 
-def decisions(found: dict[str, Any]) -> list[tuple[Any, ...]]:
+def decisions(report: dict[str, Any]) -> list[tuple[Any, ...]]:
     keys = ("index", "author", "reason", "score", "threshold", "frame_scores", "pixel_frames", "prompt")
-    return [tuple(str(block[key]) for key in keys) for block in found["blocks"]]
+    return [tuple(str(block[key]) for key in keys) for block in report["blocks"]]
 
 
-def same(one: Made, other: Made) -> None:
-    assert one[0] == other[0], "the latents, with their metadata"
-    assert one[1] == other[1], "the frames"
-    assert decisions(one[2]) == decisions(other[2])
+def same(run: Run, other: Run) -> None:
+    assert run.latents == other.latents, "the latents, with their metadata"
+    assert run.frames == other.frames
+    assert decisions(run.report) == decisions(other.report)
 
 
-def reused(one: Made) -> int:
-    return sum(block["reused"] for block in one[2]["blocks"])
+def reused(run: Run) -> int:
+    return sum(block["reused"] for block in run.report["blocks"])
 
 
 @contextlib.contextmanager
@@ -81,7 +88,8 @@ def counted_passes() -> Iterator[list[str]]:
 @contextlib.contextmanager
 def after_block(number: int, do: Callable[[], None]) -> Iterator[None]:
     """Do something when so many blocks have been made."""
-    honest, shown = RouteBar.block, 0
+    honest = RouteBar.block
+    shown = 0
 
     def block(self: RouteBar, record: Any) -> None:
         nonlocal shown

@@ -9,7 +9,7 @@ import pytest
 from sdvg_core.weights.model_files import ModelFiles
 from tests.support.cli_runs import options
 from tests.support.random_set import write_random_set
-from tests.support.reuse_folders import PROMPT, ROUTE, SMALL, Made, made
+from tests.support.reuse_folders import PROMPT, ROUTE, SMALL, Run, made
 
 
 @pytest.fixture(scope="session")
@@ -23,9 +23,9 @@ def base(files) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def earlier(base, tmp_path_factory) -> tuple[Path, Made]:
-    """A finished video, and what was made there."""
+def earlier(base, tmp_path_factory) -> tuple[Path, Run]:
+    """The folder of a finished video, and what its run left."""
     folder = tmp_path_factory.mktemp("earlier") / "out"
     whole = made(folder, base)
-    assert [block["author"] for block in whole[2]["blocks"]] == ROUTE
+    assert [block["author"] for block in whole.report["blocks"]] == ROUTE
     return folder, whole

@@ -12,7 +12,8 @@ from sdvg_core.files.footage import Footage
 from sdvg_core.videos.control import ControlFootage
 from sdvg_core.videos.resolve import fit_control
 
-ROWS, COLUMNS = 16, 24
+ROWS = 16
+COLUMNS = 24
 
 
 class MeanCodec:

@@ -17,7 +17,7 @@ from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Budget, First, Gate, Quantile, Stride, WorstFrame
 from sdvg_core.text.prompts import one_prompt
-from sdvg_core.videos.fingerprint import request_fingerprint
+from sdvg_core.videos.fingerprint import Fingerprint, request_fingerprint
 from sdvg_core.weights.model_files import ModelFiles
 
 EVERYTHING = {"drafter", "target", "codec", "scorer"}
@@ -63,17 +63,21 @@ WITH_A_WINDOW = ("window", "sink", "recache", "relative", "flush", "context_memo
 
 
 def usual(**changes: Any) -> LoadOptions:
-    drafter, target = ModelOptions(preset="self-forcing-1.3b"), ModelOptions(preset="krea-14b")
+    drafter = ModelOptions(preset="self-forcing-1.3b")
+    target = ModelOptions(preset="krea-14b")
     return replace(LoadOptions(drafter=drafter, target=target), **changes)
 
 
-def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> set[str]:
-    """The parts whose keys differ, and nothing if the whole request does not."""
-    checked = [check_models(files, load).models for load in (one, other)]
-    first, second = (file_part_keys(files, load, of) for load, of in zip((one, other), checked, strict=True))
-    requests = [request_fingerprint(files, load, VideoRequest(), one_prompt("a ball")) for load in (one, other)]
-    changed = {part for part in EVERYTHING if getattr(first, part) != getattr(second, part)}
-    assert (requests[0] != requests[1]) or not changed, "what changes a result changes the request"
+def request_of(files: ModelFiles, load: LoadOptions, request: VideoRequest | None = None) -> Fingerprint:
+    return request_fingerprint(files, load, request or VideoRequest(), one_prompt("a ball"))
+
+
+def changed_parts(files: ModelFiles, load: LoadOptions, other: LoadOptions) -> set[str]:
+    """Return the parts whose keys differ. Where any does, the request must differ too."""
+    keys = file_part_keys(files, load, check_models(files, load).models)
+    other_keys = file_part_keys(files, other, check_models(files, other).models)
+    changed = {part for part in EVERYTHING if getattr(keys, part) != getattr(other_keys, part)}
+    assert not changed or request_of(files, load) != request_of(files, other)
     return changed
 
 
@@ -90,7 +94,7 @@ def elsewhere(monkeypatch) -> None:
     monkeypatch.setattr("sdvg_core.loading.headers.open_vae", lambda path, tae_kind: open_vae(path))
 
 
-def test_every_setting_is_told_of_below():
+def test_each_setting_has_a_case_here():
     """Catches: a new setting that nobody thought of here, nor where keys are made."""
     assert {f.name for f in fields(Execution)} == set(EXECUTION)
     assert {f.name for f in fields(LoadOptions)} == {
@@ -105,7 +109,7 @@ def test_every_setting_is_told_of_below():
 
 
 @pytest.mark.parametrize("name", [*LOAD, *EXECUTION])
-def test_what_follows_from_a_setting_of_load_or_execution_has_another_key(files, elsewhere, name):
+def test_load_setting_changes_keys_of_its_parts(files, elsewhere, name):
     value, parts = (LOAD | EXECUTION)[name]
     change = {"execution": Execution(**{name: value})} if name in EXECUTION else {name: value}
     assert changed_parts(files, usual(), usual(**change)) == parts
@@ -136,47 +140,44 @@ WITH_A_CLIP: dict[str, Any] = {
 """Another value of each field of a request; the last need a clip to restyle, a control and its mask."""
 
 
-def test_every_field_of_a_request_can_change_the_files(files, monkeypatch):
+def test_each_field_of_a_request_changes_it(files, monkeypatch):
     """`vram` alone, of all that is asked, cannot (see `LOAD`). Catches: a changed video taken for the old one."""
     monkeypatch.setattr("sdvg_core.videos.fingerprint.named", str)
     clips = {"restyle": Path("clip.mp4"), "control": Path("depth.mp4"), "control_mask": Path("mask.png")}
-    prompt = one_prompt("a ball")
     assert {*ASKED, *WITH_A_CLIP} == {field.name for field in fields(VideoRequest)}
     for base, changes in (({}, ASKED), (clips, WITH_A_CLIP)):
-        usual_request = request_fingerprint(files, usual(), VideoRequest(**base), prompt)
+        plain = request_of(files, usual(), VideoRequest(**base))
         for name, value in changes.items():
-            changed = request_fingerprint(files, usual(), VideoRequest(**{**base, name: value}), prompt)
-            assert changed != usual_request, name
+            assert request_of(files, usual(), VideoRequest(**{**base, name: value})) != plain, name
 
 
 @pytest.mark.parametrize("name", [*LOAD, *EXECUTION])
-def test_every_load_option_but_memory_can_change_the_files(files, elsewhere, name):
+def test_load_option_except_memory_changes_the_request(files, elsewhere, name):
     value, _ = (LOAD | EXECUTION)[name]
     change = {"execution": Execution(**{name: value})} if name in EXECUTION else {name: value}
-    prints = [
-        request_fingerprint(files, load, VideoRequest(), one_prompt("x")) for load in (usual(), usual(**change))
-    ]
-    assert (prints[0] != prints[1]) == (name != "vram")
+    changed = request_of(files, usual(**change)) != request_of(files, usual())
+    assert changed == (name != "vram")
 
 
-def test_what_follows_from_shorter_drafts_has_another_key(files, elsewhere):
+def test_shorter_drafts_change_the_drafters_key(files, elsewhere):
     shorter = ModelOptions(preset="self-forcing-1.3b", draft_steps=2)
     assert changed_parts(files, usual(), usual(drafter=shorter)) == {"drafter"}
 
 
 @pytest.mark.parametrize("role", ["drafter", "target"])
 @pytest.mark.parametrize("name", MODEL)
-def test_what_follows_from_a_setting_of_one_model_has_another_key(files, elsewhere, role, name):
+def test_model_setting_changes_the_key_of_its_model(files, elsewhere, role, name):
     plain = ROLLING if name in WITH_A_WINDOW else ModelOptions(preset="self-forcing-1.3b")
-    one, other = (usual(**{role: model}) for model in (plain, replace(plain, **{name: MODEL[name]})))
-    assert changed_parts(files, one, other) == {role}
+    changed = replace(plain, **{name: MODEL[name]})
+    assert changed_parts(files, usual(**{role: plain}), usual(**{role: changed})) == {role}
 
 
 @pytest.mark.parametrize("role", [field.name for field in fields(ModelFiles) if field.name != "controls"])
-def test_another_file_of_any_kind_is_another_request(files, role):
+def test_other_file_of_a_role_changes_the_request(files, role):
     other = replace(files, **{role: files.reward if role == "target" else files.target})
-    one, two = (request_fingerprint(of, usual(), VideoRequest(), one_prompt("a ball")) for of in (files, other))
-    assert {name for name in one if one[name] != two[name]} == {role.replace("_", " ")}
+    plain = request_of(files, usual())
+    changed = request_of(other, usual())
+    assert {name for name in plain if plain[name] != changed[name]} == {role.replace("_", " ")}
 
 
 SETTINGS: dict[type, dict[str, Any]] = {
@@ -197,7 +198,7 @@ NOTHING_IS_THIS = (object(), b"bytes", {"a": 1}, {1}, 1j)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, field.name) for kind in SETTINGS for field in fields(kind)])
-def test_no_field_takes_a_value_of_another_kind(kind, name):
+def test_field_refuses_a_value_of_another_type(kind, name):
     """The kind: a value that only argparse or a widget checks, such as `make(drafter_context="Own")`.
 
     Catches: the same from Python, which makes something else, says that it did as asked, or ends in a traceback.
@@ -208,9 +209,9 @@ def test_no_field_takes_a_value_of_another_kind(kind, name):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "value", "sentence"),
+    ("kind", "name", "value", "keyword"),
     [
-        (VideoRequest, "drafter_context", "Own", "there is no drafter_context 'Own'; choose one of committed, own"),
+        (VideoRequest, "drafter_context", "Own", "there is no drafter_context 'Own'"),
         (VideoRequest, "blocks", True, "blocks is True; give a whole number"),
         (VideoRequest, "width", 16.0, "width is 16.0; give a whole number"),
         (VideoRequest, "height", -16, "height is -16; give 16 or more"),
@@ -232,30 +233,30 @@ def test_no_field_takes_a_value_of_another_kind(kind, name):
         (Route, "handover", -1, "handover is -1; give 0"),
         (VideoRequest, "directions", "r a", "letters"),
         (VideoRequest, "control_strength", 0.5, "control strength has no effect without control"),
-        (LoadOptions, "weight_dtype", "fp9", "there is no weight_dtype 'fp9'; choose one of default, fp8_e4m3fn"),
-        (LoadOptions, "dtype", "float64", "there is no dtype 'float64'; choose one of float32, float16, bfloat16"),
-        (LoadOptions, "text_dtype", "float16", "there is no text_dtype 'float16'; choose one of bfloat16, float32"),
+        (LoadOptions, "weight_dtype", "fp9", "there is no weight_dtype 'fp9'"),
+        (LoadOptions, "dtype", "float64", "there is no dtype 'float64'"),
+        (LoadOptions, "text_dtype", "float16", "there is no text_dtype 'float16'"),
         (LoadOptions, "reward_dtype", "bfloat16", "choose one of auto, float32, float16"),
-        (LoadOptions, "dtype", "half", "there is no dtype 'half'; choose one of float32, float16, bfloat16"),
-        (LoadOptions, "device", "cpu:1", "there is no device 'cpu:1'; use cpu"),
-        (LoadOptions, "side_device", "meta", "there is no device 'meta'; use cpu"),
+        (LoadOptions, "dtype", "half", "there is no dtype 'half'"),
+        (LoadOptions, "device", "cpu:1", "there is no device 'cpu:1'"),
+        (LoadOptions, "side_device", "meta", "there is no device 'meta'"),
         (LoadOptions, "vram", "16", "vram is '16'; give auto or all or a number"),
         (LoadOptions, "vram", -1.0, "vram is -1.0; give 0.0001 to 1000000"),
         (LoadOptions, "vram", float("nan"), "vram is nan; give 0.0001 to 1000000"),
         (LoadOptions, "schedule", "five", "there is no schedule 'five'"),
         (LoadOptions, "loras", "style.safetensors", "loras is 'style.safetensors'; give a list, each item text"),
         (LoadOptions, "loras", ("a.safetensors:999",), "999"),
-        (ModelOptions, "policy", "fast", "there is no policy 'fast'; choose one of recompute, incremental"),
+        (ModelOptions, "policy", "fast", "there is no policy 'fast'"),
         (ModelOptions, "recache", "yes", "recache is 'yes'; give True or False"),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_refused_in_a_sentence(kind, name, value, sentence):
+def test_impossible_value_is_refused(kind, name, value, keyword):
     with pytest.raises(BadInput) as refusal:
         kind(**{name: value})
-    assert sentence in str(refusal.value)
+    assert keyword in str(refusal.value)
 
 
-def test_what_a_python_user_writes_for_a_path_or_a_list_is_taken_as_one():
+def test_text_is_a_path_and_list_a_tuple():
     request = VideoRequest(start_image="a.png")  # type: ignore[arg-type]
     assert request == VideoRequest(start_image=Path("a.png"))
     assert LoadOptions(loras=["a.safetensors:0.5"]).loras == ("a.safetensors:0.5",)  # type: ignore[arg-type]
@@ -263,7 +264,7 @@ def test_what_a_python_user_writes_for_a_path_or_a_list_is_taken_as_one():
 
 
 @pytest.mark.parametrize("kind", [*SETTINGS, Preset])
-def test_every_default_is_one_of_the_values_that_are_allowed(kind):
+def test_each_default_is_an_allowed_value(kind):
     """Values that are the default are not checked again. Catches: 4 for a float, which a report would show so."""
     for declared in settings_of(kind).values():
         if declared.default is not MISSING:
@@ -271,18 +272,18 @@ def test_every_default_is_one_of_the_values_that_are_allowed(kind):
 
 
 @pytest.mark.parametrize(
-    ("asked", "sentence"),
+    ("asked", "keyword"),
     [
         ({"drafter_context": "Own"}, "choose one of committed, own"),
         ({"start_image": "nowhere.png"}, "nowhere.png"),
         ({"continue_from": "nowhere.mp4"}, "nowhere.mp4"),
-        ({"strength": "strong"}, "strength has no effect without restyle; add it"),
-        ({"prompt": None}, "the prompt is empty; describe"),
+        ({"strength": "strong"}, "strength has no effect without restyle"),
+        ({"prompt": None}, "the prompt is empty"),
         ({"nope": 1}, "a video has no setting nope"),
-        ({"preset": "fast", "route": route_preset("fast")}, "a preset is a route, and a route is given too"),
+        ({"preset": "fast", "route": route_preset("fast")}, "a preset is a route"),
     ],
 )
-def test_make_refuses_them_before_it_writes_anything(tmp_path, asked, sentence):
-    with pytest.raises(BadInput, match=sentence):
+def test_make_refuses_bad_values_before_writing(tmp_path, asked, keyword):
+    with pytest.raises(BadInput, match=keyword):
         make(**{"prompt": "a big red ball", "out": tmp_path / "out", "blocks": 1, **asked})
     assert list(tmp_path.iterdir()) == []

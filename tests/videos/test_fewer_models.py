@@ -33,10 +33,10 @@ def test_route_of_drafts_needs_the_drafter_alone(base, tmp_path):
     arguments = override(without(base, "target", "reward", "tau"), *models)
     # With its memory planned, as on every GPU.
     alone = made(tmp_path / "alone", [*arguments, *DRAFT_ONLY, "--vram", "24"])
-    assert [block["author"] for block in alone[2]["blocks"]] == ["drafter"] * 2
-    assert alone[2]["settings"]["target"] is None
+    assert [block["author"] for block in alone.report["blocks"]] == ["drafter"] * 2
+    assert alone.report["settings"]["target"] is None
     beside = made(tmp_path / "beside", override(without(base, "tau"), "--blocks", "2", *DRAFT_ONLY))
-    assert alone[1] == beside[1]
+    assert alone.frames == beside.frames
 
 
 def test_always_target_needs_the_target_alone(base, tmp_path):
@@ -46,9 +46,9 @@ def test_always_target_needs_the_target_alone(base, tmp_path):
     alone = made(tmp_path / "alone", [*arguments, "--policy", "always-target"])
     beside = made(tmp_path / "beside", override(without(base, "tau"), "--blocks", "2", "--policy", "always-target"))
     same(alone, beside)
-    assert (alone[2]["settings"]["drafter"], alone[2]["settings"]["scorer"]) == (None, {"name": "none"})
+    assert (alone.report["settings"]["drafter"], alone.report["settings"]["scorer"]) == (None, {"name": "none"})
     again = made(tmp_path / "again", [*arguments, "--directions", "tt", "--reuse", str(tmp_path / "beside")])
-    assert (again[1], reused(again)) == (alone[1], 2)
+    assert (again.frames, reused(again)) == (alone.frames, 2)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_file_of_both_roles_is_loaded_once(base, files, tmp_path):
     schedules = ["--drafter-settings", "schedule=1000,625", "--target-settings", "schedule=four-step"]
     words = override(without(base, "schedule", "tau"), *target, *schedules, "--blocks", "2", "--directions", "td")
     with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
-        run = made(tmp_path / "out", words)[2]
+        run = made(tmp_path / "out", words).report
     assert load.call_count == 1
     assert run["settings"]["drafter"]["file"] == run["settings"]["target"]["file"]
     target_block, draft_block = run["blocks"]
@@ -107,8 +107,8 @@ def test_drafter_larger_than_its_target_is_noted(base, earlier, files, tmp_path)
     swapped = ["--drafter", str(files.target), "--target", str(files.drafter), "--blocks", "1"]
     presets = ["--drafter-settings", "preset=krea-14b", "--target-settings", "preset=self-forcing-1.3b"]
     run = made(tmp_path / "swapped", override(without(base, "tau"), *swapped, *presets, "--directions", "r"))
-    assert any("has more weights than the target" in note for note in run[2]["notes"])
-    assert not any("more weights" in note for note in earlier[1][2]["notes"])
+    assert any("has more weights than the target" in note for note in run.report["notes"])
+    assert not any("more weights" in note for note in earlier[1].report["notes"])
 
 
 INCREMENTAL = [word for role in ("drafter", "target") for word in (f"--{role}-settings", "cache=incremental")]

@@ -57,7 +57,7 @@ def put_blocks(folder: Path, request: Fingerprint = THIS) -> None:
 
 def put_file(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("mine")
+    path.write_text("of the user")
 
 
 def batch(output: Path, *, named: bool = True, listed: bool = False, overwrite: bool = False) -> Batch:
@@ -192,7 +192,7 @@ def test_root_has_a_next_free_folder():
     assert next_free(Path("/")).parent == Path("/")
 
 
-def test_list_is_looked_for_video_by_video(tmp_path):
+def test_each_video_of_a_list_has_its_state(tmp_path):
     put_video(tmp_path / "out" / "0001")
     put_blocks(tmp_path / "out" / "0002", OTHER)
     requests = [THIS, OTHER, {"seed": "1"}]
@@ -208,7 +208,7 @@ def test_list_is_looked_for_video_by_video(tmp_path):
 @pytest.mark.parametrize(
     ("name", "overwrite"), [("0002", False), ("0007", False), (VIDEOS_TABLE, False), (VIDEOS_TABLE, True)]
 )
-def test_list_is_refused_where_another_one_is(tmp_path, name, overwrite):
+def test_folder_of_another_list_is_refused(tmp_path, name, overwrite):
     """Catches: a video of a list in a gap of another one, and a table of somebody that is replaced."""
     if name == VIDEOS_TABLE:
         put_file(tmp_path / "out" / VIDEOS_TABLE)
@@ -247,12 +247,10 @@ def test_same_request_returns_to_its_newest_number(tmp_path):
     put_video(out / "001")
     put_video(out / "002", {"seed": "1"})
     put_blocks(out / "003", OTHER)
-    assert [number(out, request) for request in (THIS, OTHER, {"seed": "1"}, {"seed": "2"})] == [
-        "001",
-        "003",
-        "002",
-        "004",
-    ]
+    assert number(out, THIS) == "001"
+    assert number(out, OTHER) == "003"
+    assert number(out, {"seed": "1"}) == "002"
+    assert number(out, {"seed": "2"}) == "004"
     put_video(out / "004", blocks=2)
     assert number(out) == "004"
     put_blocks(out / "005")
@@ -278,7 +276,7 @@ def test_number_that_a_kill_left_is_free(tmp_path):
     assert number(tmp_path / "out", OTHER) == "002"
 
 
-def test_begun_video_of_a_live_run_is_left_alone(tmp_path):
+def test_begun_video_of_live_run_is_skipped(tmp_path):
     """Catches: a second run of one request that is refused, or writes into the folder of the first."""
     out = tmp_path / "out"
     put_blocks(out / "001")
@@ -291,11 +289,11 @@ def test_begun_video_of_a_live_run_is_left_alone(tmp_path):
 def test_number_taken_since_the_listing_is_passed_over(tmp_path, monkeypatch, finished):
     """Catches: two runs that see one listing, of which the later one replaces what the earlier one makes."""
     out = tmp_path / "out"
-    honest = folders.names_in
+    list_names = folders.names_in
     with ExitStack() as earlier:
 
         def names_in(folder: Path) -> set[str]:
-            names = honest(folder)
+            names = list_names(folder)
             monkeypatch.undo()
             if finished:
                 put_video(out / "001", OTHER)

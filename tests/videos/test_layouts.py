@@ -26,7 +26,7 @@ from sdvg_core.videos.resolve import resolve_files
 from sdvg_core.weights import quantized, weight_file
 from sdvg_core.weights.latents import load_latents
 from sdvg_core.weights.quantized import Fp8Linear
-from tests.support.cli_runs import refused as refusal
+from tests.support.cli_runs import refused
 
 PROMPT = "a big blue ball drifts right from the left over sand"
 REQUEST = VideoRequest(blocks=3, width=64, height=64, route=ROUTE_PRESETS["balanced"])
@@ -40,7 +40,7 @@ def planned(vram: float, **changes: object):
     return plan_memory(checked.restrict_to(needed), load, 64, 64, REQUEST.blocks)
 
 
-def made(folder, **changes: object):
+def render(folder, **changes: object):
     load = replace(pocket_options(), **changes)
     batch = Batch(files=FILES, load=load, request=REQUEST, prompts=(one_prompt(PROMPT),), output=folder)
     ((_, report),) = make_videos(batch)
@@ -49,79 +49,85 @@ def made(folder, **changes: object):
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("usual"))
+    return render(tmp_path_factory.mktemp("usual"))
 
 
-def test_layouts_that_change_no_arithmetic_make_the_same_video(usual, tmp_path):
-    """Catches a layer that is streamed and never copied, and a layout that is part of the request."""
+def test_streamed_layers_make_the_same_video(usual, tmp_path):
+    """Catches a layer that is streamed and never copied. That a layout is no request, test_every_setting proves."""
     latents, plain = usual
     for role, vram in (("target", 0.0471), ("drafter", 0.0386)):
         layout = planned(vram)
         assert [*layout.streamed][-1] == role
-        streamed, report = made(tmp_path / role, vram=vram)
+        streamed, report = render(tmp_path / role, vram=vram)
         assert torch.equal(streamed, latents)
         [note] = set(report.notes) - set(plain.notes)
         copied = layout.copied[role] / 1e6
-        there = report.settings[role]["bytes"] / 1e6 - copied
+        resident = report.settings[role]["bytes"] / 1e6 - copied
         assert note.startswith("Memory: drafter ")
-        assert f"{role} {there:.1f} MB on the device and {copied:.1f} MB copied over in every pass" in note
+        assert f"{role} {resident:.1f} MB on the device and {copied:.1f} MB copied over in every pass" in note
         assert f"planned peak {layout.peak / 1e6:.1f} MB" in note
-    requests = [
-        request_fingerprint(FILES, replace(pocket_options(), vram=vram), REQUEST, one_prompt(PROMPT))
-        for vram in ("all", 1.0)
-    ]
-    assert digest_of(requests[0]) == digest_of(requests[1])
 
 
-def test_what_fits_no_layout_is_refused_before_anything_is_loaded_with_two_ways_out(capsys, tmp_path):
-    with pytest.raises(BadInput) as refused:
+def test_refusal_names_two_ways_to_save_memory():
+    with pytest.raises(BadInput) as refusal:
         planned(0.03)
-    assert "MB less memory than the video needs; try " in str(refused.value)
-    assert "--vae-dtype bfloat16 saves" in str(refused.value)
-    assert " or " in str(refused.value)
-    command = ["generate", "--models", "pocket", "--prompt", PROMPT, "--output", str(tmp_path / "out")]
-    assert main([*command, "--vram", "0.001"]) == 2
-    said = capsys.readouterr()
-    assert "less memory than the video needs" in said.err
-    assert "loading" not in said.out
-    for odd in ("0", "-1", "nan", "much"):
-        assert "vram" in refusal(capsys, [*command, "--vram", odd])
+    assert "less memory than the video needs" in str(refusal.value)
+    assert "--vae-dtype bfloat16 saves" in str(refusal.value)
+    assert " or " in str(refusal.value)
 
 
-def test_a_text_encoder_without_room_is_streamed_to_the_same_bits():
-    whole, streamed = (
-        load_encoder(FILES, replace(pocket_options(), vram=vram))(PROMPT) for vram in ("all", 0.0001)
-    )
-    assert torch.equal(whole, streamed)
+COMMAND = ["generate", "--models", "pocket", "--prompt", PROMPT]
 
 
-def test_in_fp8_the_targets_linear_weights_and_nothing_else_are_rounded(tmp_path, usual):
-    plain, rounded = (load_wan(FILES.target, fp8=fp8).tree for fp8 in (False, True))
+def test_too_little_memory_is_refused_before_loading(capsys, tmp_path):
+    assert main([*COMMAND, "--output", str(tmp_path / "out"), "--vram", "0.001"]) == 2
+    printed = capsys.readouterr()
+    assert "less memory than the video needs" in printed.err
+    assert "loading" not in printed.out
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "much"])
+def test_impossible_memory_is_refused(capsys, tmp_path, value):
+    assert "vram" in refused(capsys, [*COMMAND, "--output", str(tmp_path / "out"), "--vram", value])
+
+
+def test_streamed_text_encoder_gives_the_same_bits():
+    whole = load_encoder(FILES, replace(pocket_options(), vram="all"))
+    streamed = load_encoder(FILES, replace(pocket_options(), vram=0.0001))
+    assert torch.equal(whole(PROMPT), streamed(PROMPT))
+
+
+def test_fp8_rounds_only_linear_weights():
+    plain = load_wan(FILES.target, fp8=False).tree
+    rounded = load_wan(FILES.target, fp8=True).tree
     linear = {name for name, module in plain.named_modules() if isinstance(module, nn.Linear)}
     assert {name for name, module in rounded.named_modules() if isinstance(module, Fp8Linear)} == linear
-    now = rounded.state_dict()
+    weights = rounded.state_dict()
     for name, tensor in plain.state_dict().items():
         of_linear = name.rpartition(".")[0] in linear and name.endswith(".weight")
         expected = tensor.to(torch.float8_e4m3fn) if of_linear else tensor
-        assert now[name].dtype == expected.dtype
-        assert torch.equal(now[name].float(), expected.float())
-    latents, report = made(tmp_path, weight_dtype="fp8_e4m3fn")
+        assert weights[name].dtype == expected.dtype
+        assert torch.equal(weights[name].float(), expected.float())
+
+
+def test_fp8_is_of_the_target_alone(tmp_path, usual):
+    latents, report = render(tmp_path, weight_dtype="fp8_e4m3fn")
     assert report.settings["target"]["quantisation"] == "fp8_e4m3fn, as asked"
     assert report.settings["drafter"]["quantisation"] == "none"
     assert report.settings["target"]["bytes"] < 0.4 * usual[1].settings["target"]["bytes"]
     assert not torch.equal(latents, usual[0])
 
 
-def test_each_file_of_weights_is_opened_once_on_the_way_into_memory(monkeypatch):
+def test_each_weight_file_is_opened_once(monkeypatch):
     """Catches a loader that opens again what the check of the headers has open."""
     opened: list[str] = []
-    honest = weight_file.safe_open
+    safe_open = weight_file.safe_open
 
-    def safe_open(path: str, **options: Any) -> Any:
+    def noted_open(path: str, **options: Any) -> Any:
         opened.append(Path(path).name)
-        return honest(path, **options)
+        return safe_open(path, **options)
 
-    monkeypatch.setattr(weight_file, "safe_open", safe_open)
+    monkeypatch.setattr(weight_file, "safe_open", noted_open)
     options = pocket_options()
     load_models(FILES, options, check_models(FILES, options))
     assert sorted(opened) == sorted(path.name for path in (FILES.drafter, FILES.target, FILES.vae, FILES.reward))
@@ -138,7 +144,7 @@ def products_on_a_cpu(monkeypatch):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("stored", [False, True])
-def test_products_in_fp8_are_those_of_the_rounded_rows(products_on_a_cpu, stored):
+def test_fp8_products_are_those_of_rounded_rows(products_on_a_cpu, stored):
     """Also of weights that are stored in fp8, and of a row of zeros, such as a padded text token."""
 
     def load() -> nn.Module:
@@ -148,22 +154,26 @@ def test_products_in_fp8_are_those_of_the_rounded_rows(products_on_a_cpu, stored
     fast = quantized.multiply_in_fp8(load(), torch.device("cpu")).blocks[0].self_attn.q
     x = torch.randn((1, 40, layer.in_features), generator=torch.Generator().manual_seed(0)).bfloat16()
     x[0, 3] = 0
-    rounded = [quantized.quantized(t.float(), torch.float8_e4m3fn, torch.ones(2)) for t in (x[0, 4:], layer.weight)]
-    rows, weight = (wide.float() * scale for wide, scale in rounded)
-    expected = rows @ weight.T + layer.bias.float()
-    assert off(fast(x)[0, 4:], expected) < 0.016 < off(layer(x)[0, 4:], expected)
+    expected = rounded(x[0, 4:]) @ rounded(layer.weight).T + layer.bias.float()
+    assert deviation(fast(x)[0, 4:], expected) < 0.016 < deviation(layer(x)[0, 4:], expected)
     assert torch.equal(fast(x)[0, 3], layer.bias)
 
 
-def off(tensor: torch.Tensor, expected: torch.Tensor) -> float:
+def rounded(tensor: torch.Tensor) -> torch.Tensor:
+    """Round to fp8 with a scale for each row."""
+    values, scale = quantized.quantized(tensor.float(), torch.float8_e4m3fn, torch.ones(2))
+    return values.float() * scale
+
+
+def deviation(tensor: torch.Tensor, expected: torch.Tensor) -> float:
     return float((tensor.float() - expected).norm() / expected.norm())
 
 
 @pytest.mark.exhaustive
-def test_a_target_that_multiplies_in_fp8_makes_nearly_the_same_video(products_on_a_cpu, tmp_path):
-    whole, plain = made(tmp_path / "whole", dtype="bfloat16")
-    fast, report = made(tmp_path / "fast", dtype="bfloat16", weight_dtype="fp8_e4m3fn_fast")
-    assert 0.01 < off(fast[:, :, :3], whole[:, :, :3].float()) < 0.1
+def test_fp8_products_make_nearly_the_same_video(products_on_a_cpu, tmp_path):
+    whole, plain = render(tmp_path / "whole", dtype="bfloat16")
+    fast, report = render(tmp_path / "fast", dtype="bfloat16", weight_dtype="fp8_e4m3fn_fast")
+    assert 0.01 < deviation(fast[:, :, :3], whole[:, :, :3].float()) < 0.1
     assert report.settings["target"]["quantisation"] == "fp8_e4m3fn_fast, as asked"
     assert report.settings["target"]["bytes"] < 0.52 * plain.settings["target"]["bytes"]
     load = replace(pocket_options(), dtype="bfloat16")
@@ -174,15 +184,17 @@ def test_a_target_that_multiplies_in_fp8_makes_nearly_the_same_video(products_on
     assert len(keys) == 3
 
 
-def test_where_nothing_multiplies_in_fp8_that_is_refused(capsys, monkeypatch, tmp_path):
-    command = ["generate", "--models", "pocket", "--prompt", PROMPT, "--output", str(tmp_path / "out")]
-    command += ["--weight-dtype", "fp8_e4m3fn_fast"]
-    assert "add --dtype bfloat16" in refusal(capsys, command)
+def test_fp8_products_are_refused_without_hardware(capsys, monkeypatch, tmp_path):
+    command = [*COMMAND, "--output", str(tmp_path / "out"), "--weight-dtype", "fp8_e4m3fn_fast"]
+    assert "add --dtype bfloat16" in refused(capsys, command)
     command += ["--dtype", "bfloat16"]
-    assert "needs an NVIDIA GPU with products in fp8" in refusal(capsys, command)
+    assert "needs an NVIDIA GPU" in refused(capsys, command)
     monkeypatch.setattr(quantized, "capability", lambda device: quantized.ADA)
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
-    assert "needs torchao" in refusal(capsys, command)
+    assert "needs torchao" in refused(capsys, command)
+
+
+def test_fp8_products_need_the_whole_target_in_memory():
     load = replace(pocket_options(), dtype="bfloat16", weight_dtype="fp8_e4m3fn_fast")
     with pytest.raises(BadInput, match="does not fit whole"):
         load_models(FILES, load, check_models(FILES, load), SimpleNamespace(streamed={"target": 1}))

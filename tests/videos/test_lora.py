@@ -56,22 +56,24 @@ def spelled(checkpoint, how: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("how", ["ComfyUI", "kohya", "diffusers", "PEFT"])
-def test_a_lora_changes_the_weights_it_names_and_no_other(files, checkpoint, tmp_path, how):
+def test_lora_changes_only_weights_it_names(files, checkpoint, tmp_path, how):
     """Catches: alpha left out, a strength squared, halves in the wrong order."""
     save_file(spelled(checkpoint, how), tmp_path / "style.safetensors")
     lora = find_lora(f"{tmp_path / 'style.safetensors'}:0.5", checkpoint)
-    plain, merged = load_wan(files.drafter).tree, load_wan(files.drafter, loras=[lora]).tree
+    plain = load_wan(files.drafter).tree
+    merged = load_wan(files.drafter, loras=[lora]).tree
     scale = 0.5 * (1 / RANK if how in ("ComfyUI", "kohya") else 1.0)
     for name, weight in plain.state_dict().items():
-        wanted = weight
-        if (layer := name.removesuffix(".weight")) in LAYERS:
+        expected = weight
+        layer = name.removesuffix(".weight")
+        if layer in LAYERS:
             down, up = halves(weight.shape, list(LAYERS).index(layer))
-            wanted = (weight.float() + scale * up @ down).to(weight.dtype)
-            assert not torch.equal(wanted, weight)
-        assert torch.equal(merged.get_parameter(name), wanted), name
+            expected = (weight.float() + scale * up @ down).to(weight.dtype)
+            assert not torch.equal(expected, weight)
+        assert torch.equal(merged.get_parameter(name), expected), name
 
 
-def test_a_difference_of_a_weight_or_a_bias_is_added(files, checkpoint, tmp_path):
+def test_difference_is_added_to_a_bias(files, checkpoint, tmp_path):
     bias = checkpoint.weights["blocks.0.ffn.0.bias"]
     save_file({"diffusion_model.blocks.0.ffn.0.diff_b": torch.ones_like(bias)}, tmp_path / "a.safetensors")
     lora = find_lora(f"{tmp_path / 'a.safetensors'}:2", checkpoint)
@@ -79,9 +81,8 @@ def test_a_difference_of_a_weight_or_a_bias_is_added(files, checkpoint, tmp_path
     assert torch.equal(merged.get_parameter("blocks.0.ffn.0.bias"), bias.float() + 2)
 
 
-def test_what_is_no_lora_for_the_model_is_refused_or_left_to_the_other(checkpoint, files, tmp_path):
-    """The reason is the true one, with the first name that is not taken."""
-    path = tmp_path / "a.safetensors"
+def wrong_loras(checkpoint) -> dict[str, tuple[dict[str, torch.Tensor], type[BadInput], str]]:
+    """Return the tensors of files that do not fit, the error, and a keyword of it."""
     tensors = spelled(checkpoint, "ComfyUI")
     q = "diffusion_model.blocks.0.self_attn.q"
     ffn = "diffusion_model.blocks.1.ffn.0"
@@ -91,34 +92,52 @@ def test_what_is_no_lora_for_the_model_is_refused_or_left_to_the_other(checkpoin
     small = {name: torch.ones(RANK, RANK) for name in tensors if "alpha" not in name}
     half = {name: x for name, x in tensors.items() if "up" not in name}
     of_q = {name: x for name, x in tensors.items() if name.startswith(q)}
-    refusals = (
-        (deeper, OtherModel, r"no layer of this model, but \S+blocks.77.ffn.0.\S+; give a LoRA of Wan 2.1"),
-        (small, OtherModel, r"does not fit blocks.\S+ of \("),
-        (turned, OtherModel, r"does not fit blocks.1.ffn.0.weight of"),
-        ({**of_q, f"{q}.dora_scale": torch.ones(2)}, OtherModel, r"does not fit blocks.0.self_attn.q.weight"),
-        ({**tensors, f"{q}.diff": torch.ones(2)}, BadInput, r"changes blocks.0.self_attn.q.weight twice"),
-        ({**tensors, "transformer.blocks.0.attn1.to_q.lora_A.weight": down}, BadInput, r"twice \(.*\.q\..*to_q"),
-        ({**tensors, f"{q}.oft_blocks": torch.ones(2)}, BadInput, r"q.oft_blocks in a.safetensors is of a kind"),
-        (half, IncompleteChange, r"has \S+ without its other part"),
-        ({**tensors, f"{q}.alpha": torch.ones(2)}, BadInput, r"q.alpha in a.safetensors is no finite number"),
-    )
-    for wrong, error, message in refusals:
-        save_file({name: tensor.contiguous() for name, tensor in wrong.items()}, path)
-        with pytest.raises(BadInput, match=message) as refusal:
+    ones = torch.ones(2)
+    other_q = {"transformer.blocks.0.attn1.to_q.lora_A.weight": down}
+    return {
+        "of a deeper model": (deeper, OtherModel, r"no layer of this model, but \S+blocks.77.ffn.0"),
+        "of a narrower model": (small, OtherModel, r"does not fit blocks.\S+ of \("),
+        "halves turned": (turned, OtherModel, "does not fit blocks.1.ffn.0.weight"),
+        "a scale turned": (
+            {**of_q, f"{q}.dora_scale": ones},
+            OtherModel,
+            "does not fit blocks.0.self_attn.q.weight",
+        ),
+        "two changes": ({**tensors, f"{q}.diff": ones}, BadInput, "changes blocks.0.self_attn.q.weight twice"),
+        "two spellings": ({**tensors, **other_q}, BadInput, r"twice \(.*\.q\..*to_q"),
+        "an unknown kind": ({**tensors, f"{q}.oft_blocks": ones}, BadInput, "q.oft_blocks in a.safetensors"),
+        "one half": (half, IncompleteChange, r"has \S+ without its other part"),
+        "two alphas": ({**tensors, f"{q}.alpha": ones}, BadInput, "q.alpha in a.safetensors is no finite number"),
+    }
+
+
+def test_lora_that_does_not_fit_is_refused(checkpoint, tmp_path):
+    """Catches: another reason than the true one, or one without the first name that is not taken."""
+    path = tmp_path / "a.safetensors"
+    for tensors, error, keyword in wrong_loras(checkpoint).values():
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+        with pytest.raises(BadInput, match=keyword) as refusal:
             find_lora(str(path), checkpoint)
         assert refusal.type is error
-    with pytest.raises(BadInput, match=r"holds no LoRA, but \S+; give one"):
+
+
+def test_file_without_a_lora_is_refused(checkpoint, files):
+    with pytest.raises(BadInput, match="holds no LoRA"):
         find_lora(str(files.vae), checkpoint)
-    for strength in ("nan", "1e9"):
-        with pytest.raises(BadInput, match="strength"):
-            split_strength(f"a.safetensors:{strength}")
+
+
+@pytest.mark.parametrize("strength", ["nan", "1e9"])
+def test_impossible_strength_of_a_lora_is_refused(strength):
+    with pytest.raises(BadInput, match="strength"):
+        split_strength(f"a.safetensors:{strength}")
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_bad_number_in_a_lora_is_named_when_it_is_opened(files, checkpoint, tmp_path, capsys, bad):
+def test_infinite_number_in_a_lora_is_refused(files, checkpoint, tmp_path, capsys, bad):
     """Catches: the blame on the checkpoint, after all was loaded."""
     rows, columns = checkpoint.weights.info["blocks.0.self_attn.q.weight"].shape
-    path, q = tmp_path / "style.safetensors", "diffusion_model.blocks.0.self_attn.q"
+    path = tmp_path / "style.safetensors"
+    q = "diffusion_model.blocks.0.self_attn.q"
     kinds = (
         {"lora_down.weight": (2, columns), "lora_up.weight": (rows, 2), "alpha": (), "dora_scale": (rows, 1)},
         {f"hada_w{n}_{half}": size for n in "12" for half, size in (("a", (rows, 2)), ("b", (2, columns)))},
@@ -135,9 +154,10 @@ def test_a_bad_number_in_a_lora_is_named_when_it_is_opened(files, checkpoint, tm
         assert "in style.safetensors holds NaN" in refused(capsys, [*options(files), *ASKED, "--lora", str(path)])
 
 
-def test_a_lora_that_is_too_large_for_the_dtype_is_named_when_it_is_opened(files, checkpoint, tmp_path):
+def test_lora_too_large_for_float16_is_refused(files, checkpoint, tmp_path):
     """The LoRA's own numbers fit into float16; its product, or its sum with the weight, does not."""
-    path, q = tmp_path / "style.safetensors", "diffusion_model.blocks.0.self_attn.q"
+    path = tmp_path / "style.safetensors"
+    q = "diffusion_model.blocks.0.self_attn.q"
     rows, columns = checkpoint.weights.info["blocks.0.self_attn.q.weight"].shape
     plain = {"lora_down.weight": torch.full((2, columns), 200.0), "lora_up.weight": torch.full((rows, 2), 200.0)}
     weight = checkpoint.weights["blocks.0.self_attn.q.weight"].float()
@@ -151,34 +171,30 @@ def test_a_lora_that_is_too_large_for_the_dtype_is_named_when_it_is_opened(files
     find_lora(f"{path}:0.5", half)
 
 
-def test_the_model_that_a_lora_does_not_fit_is_named_in_a_note(base, files, checkpoint, tmp_path):
-    """The kind: an option that applies to a part of the video. Catches: blocks without the LoRA, unsaid."""
-    base = without(base, "tau")
+@pytest.mark.parametrize(("policy", "notes"), [("first", 1), ("always-target", 0)])
+def test_report_notes_blocks_without_the_lora(base, files, tmp_path, policy, notes):
+    """Catches: blocks without the LoRA, unsaid; a note of a model that makes no block."""
     path = tmp_path / "style.safetensors"
     save_file(spelled(open_wan(files.target), "ComfyUI"), path)
-    more = ["--prompt", "a red ball", "--blocks", "2", "--lora", str(path)]
-    for route, notes in (
-        (["--policy", "first"], 1),
-        (["--policy", "always-target"], 0),
-    ):
-        assert generate(base, tmp_path / route[1], *more, *route) == 0
-        said = [note for note in report(tmp_path / route[1])["notes"] if "LoRA" in note]
-        sentence = "The LoRA style.safetensors:1 fits only the target: what the drafter makes lacks it."
-        assert said == [sentence] * notes
-    tensors = spelled(checkpoint, "ComfyUI")
-    save_file({**tensors, "diffusion_model.blocks.0.cross_attn.k_img.lora_up.weight": torch.ones(2)}, path)
-    headers = check_models(files, LoadOptions(target=CUSTOM, drafter=CUSTOM, loras=(f"{path}:2",)))
-    assert [note for note in headers.models["target"].notes if "LoRA" in note] == [
-        "The LoRA style.safetensors:2 fits only the drafter: what the target makes lacks it."
-    ]
-    assert [note for note in headers.models["drafter"].notes if "LoRA" in note] == [
-        "The drafter takes nothing from 1 tensor of the LoRA style.safetensors:2, the first "
-        "diffusion_model.blocks.0.cross_attn.k_img.lora_up.weight: it has no such layer, or in another shape. The "
-        "rest is used."
-    ]
+    more = ["--prompt", "a red ball", "--blocks", "2", "--lora", str(path), "--policy", policy]
+    assert generate(without(base, "tau"), tmp_path / "out", *more) == 0
+    of_lora = [note for note in report(tmp_path / "out")["notes"] if "LoRA" in note]
+    assert len(of_lora) == notes
+    assert all("fits only the target" in note for note in of_lora)
 
 
-def test_a_lora_that_changes_nothing_is_said_to(files, checkpoint, tmp_path):
+def test_note_names_what_a_model_does_not_take(files, checkpoint, tmp_path):
+    path = tmp_path / "style.safetensors"
+    extra = "diffusion_model.blocks.0.cross_attn.k_img.lora_up.weight"
+    save_file({**spelled(checkpoint, "ComfyUI"), extra: torch.ones(2)}, path)
+    models = check_models(files, LoadOptions(target=CUSTOM, drafter=CUSTOM, loras=(f"{path}:2",))).models
+    [of_target] = [note for note in models["target"].notes if "LoRA" in note]
+    [of_drafter] = [note for note in models["drafter"].notes if "LoRA" in note]
+    assert "fits only the drafter" in of_target
+    assert f"nothing from 1 tensor of the LoRA style.safetensors:2, the first {extra}" in of_drafter
+
+
+def test_lora_that_changes_nothing_is_noted(files, checkpoint, tmp_path):
     """Catches: no effect and no word, for halves of zeros and for a strength of 0."""
     path = tmp_path / "style.safetensors"
     tensors = spelled(checkpoint, "ComfyUI")
@@ -191,45 +207,44 @@ def test_a_lora_that_changes_nothing_is_said_to(files, checkpoint, tmp_path):
         assert len(notes) == count
 
 
-def test_a_config_beside_a_lora_belongs_to_the_identity(files, checkpoint, tmp_path):
+def identity(files, load: LoadOptions) -> tuple[str, str]:
+    """Return the key of the drafter's blocks and the digest of the request."""
+    key = file_part_keys(files, load, check_models(files, load).models).drafter
+    return key, digest_of(request_fingerprint(files, load, VideoRequest(), read_prompt("a red ball")))
+
+
+def test_config_of_a_lora_changes_the_keys(files, checkpoint, tmp_path):
     """Catches: blocks of another scale used again after the config was changed."""
     path = tmp_path / "adapter_model.safetensors"
     save_file(spelled(checkpoint, "PEFT"), path)
     load = LoadOptions(drafter=CUSTOM, target=CUSTOM, loras=(str(path),))
-    part_keys = set()
-    requests = set()
+    identities = []
     for alpha in (2, 16):
         (tmp_path / "adapter_config.json").write_text(json.dumps({"r": RANK, "lora_alpha": alpha}))
-        part_keys.add(file_part_keys(files, load, check_models(files, load).models).drafter)
-        requests.add(digest_of(request_fingerprint(files, load, VideoRequest(), read_prompt("a red ball"))))
-    assert (len(part_keys), len(requests)) == (2, 2)
+        identities.append(identity(files, load))
+    assert all(first != second for first, second in zip(*identities, strict=True))
 
 
-def test_the_mode_of_a_lora_belongs_to_the_identity(files, checkpoint, tmp_path):
+def test_mode_of_a_lora_changes_the_keys(files, checkpoint, tmp_path):
     """Catches: merged blocks used again beside those of the other mode, which round otherwise."""
     save_file(spelled(checkpoint, "ComfyUI"), tmp_path / "style.safetensors")
-    part_keys = set()
-    requests = set()
-    for mode in ("merge", "beside"):
-        load = LoadOptions(
-            drafter=CUSTOM, target=CUSTOM, loras=(str(tmp_path / "style.safetensors"),), lora_mode=mode
-        )
-        part_keys.add(file_part_keys(files, load, check_models(files, load).models).drafter)
-        requests.add(digest_of(request_fingerprint(files, load, VideoRequest(), read_prompt("a red ball"))))
-    assert (len(part_keys), len(requests)) == (2, 2)
+    merged = LoadOptions(drafter=CUSTOM, target=CUSTOM, loras=(str(tmp_path / "style.safetensors"),))
+    beside = replace(merged, lora_mode="beside")
+    identities = (identity(files, merged), identity(files, beside))
+    assert all(first != second for first, second in zip(*identities, strict=True))
 
 
 @pytest.mark.parametrize("mode", ["merge", "beside"])
-def test_a_report_repeats_the_mode(mode, files, checkpoint, base, tmp_path):
+def test_report_states_the_mode(mode, files, checkpoint, base, tmp_path):
     """Catches: `--from` that makes another video, as the mode is in no report."""
     save_file(spelled(checkpoint, "ComfyUI"), tmp_path / "style.safetensors")
     more = ["--prompt", "a red ball", "--blocks", "2"]
     more += ["--lora", str(tmp_path / "style.safetensors"), "--lora-mode", mode]
-    assert generate(base, tmp_path / "one", *more) == 0
-    assert read_report(tmp_path / "one" / "report.json").load["lora_mode"] == mode
+    assert generate(base, tmp_path / "out", *more) == 0
+    assert read_report(tmp_path / "out" / "report.json").load["lora_mode"] == mode
 
 
-def test_weights_in_fp8_that_a_lora_changes_are_said_to_be_rounded_again(files, checkpoint, tmp_path):
+def test_fp8_weights_of_a_lora_are_noted(files, checkpoint, tmp_path):
     weights = {
         name: tensor.to(torch.float8_e4m3fn) for name, tensor in checkpoint.weights.items() if tensor.ndim == 2
     }
@@ -241,7 +256,7 @@ def test_weights_in_fp8_that_a_lora_changes_are_said_to_be_rounded_again(files, 
     assert note.startswith("The drafter's weights are in fp8: those that the LoRA style.safetensors:1 changes are")
 
 
-def test_a_training_checkpoint_of_loras_gives_the_generators(checkpoint, tmp_path):
+def test_training_checkpoint_gives_the_generators_lora(checkpoint, tmp_path):
     """LongLive's layout, with a critic's LoRA and the step. Catches: the critic's taken, the step as a LoRA."""
     tensors = spelled(checkpoint, "PEFT")
     critic = {name: torch.full_like(tensor, 9) for name, tensor in tensors.items()}
@@ -257,12 +272,11 @@ def test_a_training_checkpoint_of_loras_gives_the_generators(checkpoint, tmp_pat
         for number, layer in enumerate(LAYERS):
             weight = checkpoint.weights[f"{layer}.weight"]
             down, up = halves(weight.shape, number)
-            assert torch.equal(
-                lora.applied(f"{layer}.weight", weight), (weight.float() + up @ down).to(weight.dtype)
-            )
+            expected = (weight.float() + up @ down).to(weight.dtype)
+            assert torch.equal(lora.applied(f"{layer}.weight", weight), expected)
 
 
-def test_a_lora_makes_another_video_and_the_report_names_it(base, checkpoint, tmp_path, capsys):
+def test_lora_changes_video_and_is_reported(base, checkpoint, tmp_path, capsys):
     """Catches: a LoRA that is read and not used; a key that does not know of it."""
     base = without(base, "tau")
     more = ["--prompt", "a red ball", "--blocks", "2", "--policy", "first", "--forced-blocks", "0"]

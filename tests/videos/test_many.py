@@ -51,16 +51,16 @@ def alone(base, tmp_path_factory) -> Path:
     return folder
 
 
-def same_files(one: Path, other: Path, numbers: Iterable[int]) -> None:
+def same_files(folder: Path, other: Path, numbers: Iterable[int]) -> None:
     for number, name in product(numbers, ("latents.safetensors", "video.mp4")):
-        theirs = (other / f"{number:04d}" / name).read_bytes()
-        assert (one / f"{number:04d}" / name).read_bytes() == theirs, (number, name)
+        expected = (other / f"{number:04d}" / name).read_bytes()
+        assert (folder / f"{number:04d}" / name).read_bytes() == expected, (number, name)
 
 
-def same_videos(one: Path, other: Path, numbers: Iterable[int] = (1, 2, 3)) -> None:
-    same_files(one, other, numbers)
+def same_videos(folder: Path, other: Path, numbers: Iterable[int] = (1, 2, 3)) -> None:
+    same_files(folder, other, numbers)
     for number in numbers:
-        assert results(one / f"{number:04d}") == results(other / f"{number:04d}")
+        assert results(folder / f"{number:04d}") == results(other / f"{number:04d}")
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -76,17 +76,15 @@ def lasting(line: dict[str, str]) -> dict[str, str]:
 def batch_of(files: ModelFiles, output: Path, **request: Any) -> Batch:
     models = {"drafter": ModelOptions(preset="self-forcing-1.3b"), "target": ModelOptions(preset="krea-14b")}
     load = LoadOptions(**models, schedule="1000,625", text_dtype="float32")
-    wanted = VideoRequest(width=32, height=32, **request)
-    return Batch(files=files, load=load, request=wanted, prompts=(), output=output)
+    small = VideoRequest(width=32, height=32, **request)
+    return Batch(files=files, load=load, request=small, prompts=(), output=output)
 
 
 # --- the same videos
 
 
 @pytest.mark.heavy
-def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_finished_blocks(
-    base, alone, tmp_path, capsys, monkeypatch
-):
+def test_next_call_makes_what_a_worker_lost(base, alone, tmp_path, capsys, monkeypatch):
     """A worker dies after the first block of video 2.
 
     Catches: a video that is missing and not named; a block, or a finished video, that is made again.
@@ -95,10 +93,10 @@ def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_fin
     monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
     out = tmp_path / "out"
     assert generate(base, out, "--workers", "1") == 1
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert (tmp_path / "grave").exists(), "no worker was killed"
-    assert "sdvg: not made: 0002, 0003: a worker died (killed, or out of memory)" in said.err
-    assert "1 of 3 videos finished" in said.out
+    assert "sdvg: not made: 0002, 0003: a worker died" in printed.err
+    assert "1 of 3 videos finished" in printed.out
     assert [line["state"] for line in rows(out)] == ["finished", "failed", "failed"]
     same_videos(alone, out, [1])
 
@@ -120,42 +118,47 @@ def ray_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
 
 
-def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, monkeypatch):
+def test_worker_of_a_budget_loads_one_model(files, monkeypatch):
     """A budget of 1 buys target-only, and needs the drafter's sizes all the same.
 
     Catches: workers that are sent only the files they will load, and then refuse the budget.
     """
     batch = batch_of(files, Path("out"), blocks=2, route=Budget(1.0))
     needed = frozenset({"target"})
-    made = []
+    makers = []
     make = maker.VideoMaker
-    monkeypatch.setattr(maker, "VideoMaker", lambda *what: made.append(make(*what)))
+    monkeypatch.setattr(maker, "VideoMaker", lambda *arguments: makers.append(make(*arguments)))
     maker.open_worker(batch, torch.get_num_threads(), needed, "cpu")
-    loaded = made[0]._loaded
+    loaded = makers[0]._loaded
     assert (loaded.settings["drafter"], loaded.scorer) == (None, None)
     assert loaded.settings["target"] is not None
 
 
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
-def test_two_workers_on_ray_make_the_videos_of_one_process(base, alone, tmp_path, monkeypatch):
+def test_ray_workers_make_the_same_videos(base, alone, tmp_path, monkeypatch):
     ray_here(monkeypatch)
     assert generate(base, tmp_path / "out", "--ray", "local", *TWO) == 0
     same_videos(alone, tmp_path / "out")
     assert list(map(lasting, rows(tmp_path / "out"))) == list(map(lasting, rows(alone)))
 
 
-def test_a_prompt_may_have_a_seed_of_its_own(files, tmp_path):
+def test_prompt_may_state_its_seed(files, tmp_path):
     """Catches: a column of seeds that no video has."""
     prompts = (replace(one_prompt("a red ball"), seed=7), one_prompt("a blue ball"))
     batch = replace(batch_of(files, tmp_path / "out", blocks=1, seed=3), prompts=prompts)
     with plan_videos(batch) as planned:
         assert [video.request.seed for video in planned.videos] == [7, 3]
-    with pytest.raises(BadInput, match="state seeds, and so do the options"):
+
+
+def test_seeds_of_prompts_exclude_those_of_options(files, tmp_path):
+    prompts = (replace(one_prompt("a red ball"), seed=7),)
+    batch = replace(batch_of(files, tmp_path / "out", blocks=1), prompts=prompts)
+    with pytest.raises(BadInput, match="state seeds"):
         replace(batch, seeds=(1, 2))
 
 
-def test_a_prompt_that_is_nearly_a_direction_is_noted(files, tmp_path):
+def test_prompt_like_a_direction_is_noted(files, tmp_path):
     """Catches: a note that nobody gets."""
     prompts = (one_prompt("-1: a red ball"), one_prompt("a blue ball"))
     batch = replace(batch_of(files, tmp_path / "out", blocks=1), prompts=prompts)
@@ -169,14 +172,15 @@ def test_a_prompt_that_is_nearly_a_direction_is_noted(files, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["write_text", "replace"])
-def test_a_fault_at_any_step_of_the_tables_writing_leaves_it_whole(tmp_path, monkeypatch, name):
+def test_fault_while_writing_leaves_the_table_whole(tmp_path, monkeypatch, name):
     """Catches: a table that is half there."""
     kept = [
         table.Row(number=number, folder=f"{number:04d}", prompt="a ball", seed=42, state="finished")
         for number in (1, 2, 3)
     ]
     small = object.__new__(table.VideoTable)
-    small._folder, small._rows = tmp_path, {row.number: row for row in kept}
+    small._folder = tmp_path
+    small._rows = {row.number: row for row in kept}
     small._write()
     before = (tmp_path / VIDEOS_TABLE).read_bytes()
 
@@ -186,7 +190,7 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_it_whole(tmp_path, mon
     with monkeypatch.context() as planted:
         planted.setattr(Path, name, failing)
         with pytest.raises(BadInput, match="is full; free"):
-            small.made(1, BadInput("gone"))
+            small.made(1, BadInput("lost"))
     assert (tmp_path / VIDEOS_TABLE).read_bytes() == before
     assert names(tmp_path) == [VIDEOS_TABLE]
     small.made(1, BadInput('a "quoted", error'))
@@ -194,7 +198,7 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_it_whole(tmp_path, mon
 
 
 @pytest.mark.parametrize(("how", "state"), [(ctrl_c, "stopped"), (killed, "waiting")], ids=["asked", "killed"])
-def test_a_table_begins_with_what_the_folders_hold(base, tmp_path, how, state):
+def test_table_states_what_the_folders_hold(base, tmp_path, how, state):
     """A call stops after two blocks of three, and the next one is ended before it has a video.
 
     Catches: a video whose two blocks are there, and which waits with 0 in the table.
@@ -219,20 +223,17 @@ def test_table_of_videos_made_again_has_none(base, alone, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "more, part",
-    [
-        (["--workers", "0"], "--workers is 0; give 1 or more"),
-        (["--device", "cpu,gpu7"], "gpu7"),
-    ],
+    "more, keyword",
+    [(["--workers", "0"], "--workers is 0"), (["--device", "cpu,gpu7"], "gpu7")],
 )
-def test_workers_that_make_no_sense_are_refused_before_anything_is_made(base, tmp_path, capsys, more, part):
+def test_impossible_workers_are_refused(base, tmp_path, capsys, more, keyword):
     assert generate(base, tmp_path / "out", *more) == 2
-    assert part in capsys.readouterr().err
+    assert keyword in capsys.readouterr().err
     assert names(tmp_path / "out") == []
 
 
 @pytest.mark.heavy
-def test_models_that_do_not_load_are_one_sentence_for_all_workers(base, files, tmp_path, capsys, monkeypatch):
+def test_broken_model_is_refused_once_for_workers(base, files, tmp_path, capsys, monkeypatch):
     fork_workers(monkeypatch)
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(Path(files.target).read_bytes()[:-100])

@@ -25,24 +25,21 @@ from tests.support.outside_parts import VAE, Part
 ROOT = Path(__file__).resolve().parents[2]
 TOYS = {
     "router_random": [
-        f"made by the large model, {why}" if why else "draft kept"
-        for why in (
-            "by rule, whatever the route",
-            "",
-            "",
-            "the route gives the block to the target",
-            "",
-            "",
-        )
+        "made by the large model, by rule, whatever the route",
+        "draft kept",
+        "draft kept",
+        "made by the large model, the route gives the block to the target",
+        "draft kept",
+        "draft kept",
     ],
     "scorer_brightness": ["made by the large model", "weakest frame 0.", "weakest frame 0.", "weakest frame 0."],
     "drafter_module": ["made by the large model", *["remade by the large model, weakest frame -1."] * 3],
 }
-SAID = "a big blue ball drifts right from the left over sand"
+TEXT = "a big blue ball drifts right from the left over sand"
 
 
 @pytest.mark.parametrize("name", TOYS)
-def test_a_toy_of_at_most_25_lines_makes_a_video(name, capsys):
+def test_example_of_25_lines_makes_a_video(name, capsys):
     path = ROOT / "docs" / "examples" / f"{name}.py"
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 25
     runpy.run_path(str(path), run_name="__main__")
@@ -52,14 +49,14 @@ def test_a_toy_of_at_most_25_lines_makes_a_video(name, capsys):
 
 
 @pytest.mark.parametrize("role", PROTOCOLS)
-def test_every_part_is_checked_before_anything_is_read(role, monkeypatch):
+def test_part_is_checked_before_files_are_read(role, monkeypatch):
     """Catches: weights that are read for a part that cannot be used."""
     monkeypatch.setattr(stream, "check_models", lambda *_: pytest.fail("the files are read"))
     with pytest.raises(BadInput, match=f"object is no {role}"):
         Streamer(trained_set(), pocket_options(), **{role: object()})
 
 
-def test_report_names_a_router_of_ones_own():
+def test_report_names_a_custom_router():
     part = Part(needs_scorer=False, keep=lambda *_: True)
     assert as_json(Route(Custom(part)))["policy"]["router"] == "Part"
 
@@ -80,8 +77,12 @@ class PlainRouter:
 class Blur:
     """A model whose first frames share no list of steps, as the protocol allows."""
 
-    name, block_frames, latent_channels, anchor_horizon = "blur", 3, 16, 0
-    timesteps, first_timesteps = (1000.0, 750.0), ()
+    name = "blur"
+    block_frames = 3
+    latent_channels = 16
+    anchor_horizon = 0
+    timesteps = (1000.0, 750.0)
+    first_timesteps = ()
 
     def generate(self, call: BlockCall) -> Generated:
         noise = call.noise.draw(call.span, 0)
@@ -89,19 +90,18 @@ class Blur:
 
 
 @pytest.mark.heavy
-def test_a_router_without_a_hash_makes_a_video(tmp_path):
+def test_unhashable_router_makes_a_video(tmp_path):
     """By both ways in. Catches: requests or routers that are kept in a dictionary or a cache with the router."""
-    route = Route(Custom(PlainRouter()))
-    _, told = make(SAID, out=tmp_path, blocks=3, route=route)
-    assert [block.author for block in told.blocks] == ["target", "target", "drafter"]
+    _, report = make(TEXT, out=tmp_path, blocks=3, route=Route(Custom(PlainRouter())))
+    assert [block.author for block in report.blocks] == ["target", "target", "drafter"]
     streamer = Streamer(trained_set(), pocket_options(), router=PlainRouter(needs_scorer=True))
-    blocks = list(streamer.stream(VideoRequest(blocks=3, width=64, height=64), SAID))
+    blocks = list(streamer.stream(VideoRequest(blocks=3, width=64, height=64), TEXT))
     assert [block.record.author for block in blocks] == ["target", "target", "drafter"]
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("roles", [("target",), ("drafter",), ("drafter", "target")], ids=" and ".join)
-def test_a_model_whose_first_block_has_no_list_of_steps_makes_a_video(roles, tmp_path):
+def test_model_without_first_steps_makes_a_video(roles, tmp_path):
     """From nothing, after a picture, and over a clip. Catches: a check of schedules that takes none as no step."""
     Image.new("RGB", (64, 64), "teal").save(tmp_path / "picture.png")
     for number in range(9):
@@ -112,17 +112,17 @@ def test_a_model_whose_first_block_has_no_list_of_steps_makes_a_video(roles, tmp
     begins = [{}, {"start_image": tmp_path / "picture.png"}, restyled]
     for begin in begins:
         request = VideoRequest(**{"blocks": 2, "width": 64, "height": 64, **begin})
-        made = list(streamer.stream(request, SAID))
-        assert [block.record.author for block in made][:1] == ["target"]
-        assert len(made) == request.blocks
+        blocks = list(streamer.stream(request, TEXT))
+        assert blocks[0].record.author == "target"
+        assert len(blocks) == request.blocks
 
 
-def test_a_budget_and_a_router_of_your_own_are_refused_together():
-    """Both choose the route. The kind: an option that the other one's note says has an effect."""
+def test_budget_excludes_a_custom_router():
+    """Catches: two choices of the route, of which one has no effect."""
     streamer = object.__new__(Streamer)  # nothing is loaded for a refusal
     streamer._router = PlainRouter()
     with pytest.raises(BadInput, match="a budget chooses the route"):
-        streamer.stream(VideoRequest(route=Budget(0.5)), SAID)
+        streamer.stream(VideoRequest(route=Budget(0.5)), TEXT)
 
 
 def drawn_model(random: Random, role: str) -> Any:
@@ -135,8 +135,8 @@ def drawn_model(random: Random, role: str) -> Any:
 
     def generate(call: BlockCall) -> Generated:
         noise = call.noise.draw(call.span, 0)
-        own = first if call.span.index == 0 and first else steps
-        return Generated(tuple(noise / (step + 2) for step in range(len(own)))[: call.stop])
+        used = first if call.span.index == 0 and first else steps
+        return Generated(tuple(noise / (step + 2) for step in range(len(used)))[: call.stop])
 
     shape = {"name": "drawn", "block_frames": frames, "latent_channels": 16, "generate": generate}
     return Part(**shape, timesteps=steps, first_timesteps=first, anchor_horizon=random.choice((0, 3)))
@@ -195,15 +195,16 @@ def drawn_directions(random: Random) -> str:
     ],
     ids=["some", "2,000"],
 )
-def test_legal_parts_make_a_video_or_are_refused_in_a_sentence(seeds, monkeypatch):
-    """The kind: an answer that a protocol allows and no code expects. Catches: anything raised but `BadInput`."""
+def test_legal_parts_make_video_or_are_refused(seeds, monkeypatch):
+    """Catches: an answer that a protocol allows and no code expects, so that anything but `BadInput` is raised."""
     # Three quarters of a case were the decoder and the text encoder, read from their files again.
-    files, options = trained_set(), pocket_options()
+    files = trained_set()
+    options = pocket_options()
     decoder = loading.load_decoder(files.vae, options)
-    embedding = loading.load_encoder(files, options)(SAID)
+    embedding = loading.load_encoder(files, options)(TEXT)
     monkeypatch.setattr(loading, "load_decoder", lambda *_: decoder)
     monkeypatch.setattr(stream, "load_encoder", lambda *_: lambda text: embedding)
-    made = 0
+    videos = 0
     for seed in seeds:
         random = Random(seed)
         roles = random.choice((("target",), ("drafter",), ("drafter", "target")))
@@ -215,7 +216,7 @@ def test_legal_parts_make_a_video_or_are_refused_in_a_sentence(seeds, monkeypatc
         refusal = ""
         try:
             streamer = Streamer(files, options, scorer=drawn_scorer(random), **parts)
-            blocks = list(streamer.stream(request, SAID))
+            blocks = list(streamer.stream(request, TEXT))
         except BadInput as error:
             refusal = str(error)
         if refusal:
@@ -223,5 +224,5 @@ def test_legal_parts_make_a_video_or_are_refused_in_a_sentence(seeds, monkeypatc
             continue
         assert [block.record.span.index for block in blocks] == [0, 1, 2], seed
         assert all(block.frames.isfinite().all() for block in blocks), seed
-        made += 1
-    assert made > len(seeds) // 2, "most parts make one"
+        videos += 1
+    assert videos > len(seeds) // 2, "most parts make one"

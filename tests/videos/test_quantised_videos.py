@@ -27,34 +27,34 @@ def files(tmp_path_factory):
     """The embedded set, its transformers converted."""
     folder = tmp_path_factory.mktemp("converted")
     models = trained_set()
-    made = {}
+    converted = {}
     for role, form in FORMATS.items():
         source = getattr(models, role)
-        made[role] = folder / Path(converted_name(source, form)).name
-        assert main(["convert", str(source), "--format", form, "--output", str(made[role])]) == 0
-    return replace(models, **made)
+        converted[role] = folder / Path(converted_name(source, form)).name
+        assert main(["convert", str(source), "--format", form, "--output", str(converted[role])]) == 0
+    return replace(models, **converted)
 
 
-def made(files, folder, **changes: object):
+def render(files, folder, **changes: object):
     load = replace(pocket_options(), **changes)
     batch = Batch(files=files, load=load, request=REQUEST, prompts=(one_prompt(PROMPT),), output=folder)
     ((_, report),) = make_videos(batch)
     return load_latents(folder / "latents.safetensors").latents, report
 
 
-def test_a_quantised_pair_makes_a_video_and_streams_to_the_same_bits(files, tmp_path):
+def test_quantised_pair_streams_to_the_same_bits(files, tmp_path):
     """Catches a video far from the plain one's, a report of other weights, layers streamed to other bits."""
-    latents, report = made(files, tmp_path / "whole")
-    plain, usual = made(trained_set(), tmp_path / "plain")
+    latents, report = render(files, tmp_path / "whole")
+    plain, usual = render(trained_set(), tmp_path / "plain")
     for role, form in FORMATS.items():
         assert report.settings[role]["quantisation"] == form
         assert report.settings[role]["bytes"] < usual.settings[role]["bytes"]
     assert 0 < float((latents - plain).norm() / plain.norm()) < 0.5
-    streamed, notes = made(files, tmp_path / "streamed", vram=0.0371)
-    assert any("copied over in every pass" in note for note in notes.notes)
+    streamed, report = render(files, tmp_path / "streamed", vram=0.0371)
+    assert any("copied over in every pass" in note for note in report.notes)
     assert torch.equal(streamed, latents)
 
 
 def test_a_quantised_target_is_not_rounded_to_fp8(files, tmp_path):
     with pytest.raises(ValueError, match="int8 already"):
-        made(files, tmp_path / "out", weight_dtype="fp8_e4m3fn")
+        render(files, tmp_path / "out", weight_dtype="fp8_e4m3fn")

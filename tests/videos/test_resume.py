@@ -33,7 +33,7 @@ from tests.support.forked import signalled
 from tests.support.reuse_folders import (
     PROMPT,
     ROUTE,
-    Made,
+    Run,
     contents,
     counted_passes,
     ctrl_c,
@@ -50,45 +50,44 @@ from tests.support.reuse_folders import (
 
 
 def check(tmp_path: Path, arguments: list[str], cut: int) -> None:
-    whole, folder = made(tmp_path / "whole", arguments), tmp_path / "cut"
+    """Stop a run after `cut` blocks, go on, and compare the video with that of a run which was not stopped."""
+    whole = made(tmp_path / "whole", arguments)
+    folder = tmp_path / "cut"
     stopped(folder, arguments, cut)
     rest = made(folder, arguments)
     same(rest, whole)
-    assert f"Blocks 1 to {cut} of this run were made before" in rest[2]["notes"][-1]
-    assert rest[2]["settings"] == whole[2]["settings"]
+    assert f"Blocks 1 to {cut} of this run were made before" in rest.report["notes"][-1]
+    assert rest.report["settings"] == whole.report["settings"]
     assert names(folder) == OUTPUTS
 
 
 # --- it goes on
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_video(files, tmp_path):
+def test_stopped_run_ends_in_the_same_video(files, tmp_path):
     check(tmp_path, [*five(files), *PROMPT], 2)
 
 
 @pytest.mark.heavy
-def test_clips_and_pictures_to_begin_with_and_prompts_that_change_can_be_stopped(files, tmp_path):
+def test_stopped_run_keeps_its_start_and_prompts(files, tmp_path):
     made(tmp_path / "clip", [*five(files), *PROMPT, "--blocks", "2"])
     Image.new("RGB", (50, 80), (200, 30, 30)).save(tmp_path / "red.png")
     (tmp_path / "prompts.txt").write_text("1: a red ball\n4: a blue cube\n", encoding="utf-8")
     clip = ["--continue-from", str(tmp_path / "clip" / "latents.safetensors")]
-    for number, (more, cut) in enumerate(
-        (
-            ([*PROMPT, *clip, "--drafter-context", "own"], 1),
-            ([*PROMPT, "--start-image", str(tmp_path / "red.png")], 1),
-            (["--prompt-file", str(tmp_path / "prompts.txt")], 4),
-        )
-    ):
-        check(tmp_path / str(number), [*five(files), *more], cut)
+    picture = ["--start-image", str(tmp_path / "red.png")]
+    prompts = ["--prompt-file", str(tmp_path / "prompts.txt")]
+    check(tmp_path / "clip's", [*five(files), *PROMPT, *clip, "--drafter-context", "own"], 1)
+    check(tmp_path / "picture's", [*five(files), *PROMPT, *picture], 1)
+    check(tmp_path / "prompts'", [*five(files), *prompts], 4)
 
 
 @pytest.mark.heavy
-def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(files, tmp_path, capsys):
+def test_stopped_list_goes_on_in_its_video(files, tmp_path, capsys):
     (tmp_path / "prompts.txt").write_text("a ball\na cube\na star\n", encoding="utf-8")
     arguments = [*override(five(files), "--blocks", "2"), "--prompt-file", str(tmp_path / "prompts.txt")]
     assert main([*arguments, "--output", str(tmp_path / "whole")]) == 0
     stopped(tmp_path / "cut", arguments, 3)
-    kept = f"kept 1 of 3 videos and 1 of 2 blocks of {tmp_path / 'cut' / '0002'};"
+    kept = f"kept 1 of 3 videos and 1 of 2 blocks of {tmp_path / 'cut' / '0002'}"
     assert kept in capsys.readouterr().err
     first = tmp_path / "cut" / "0001" / "latents.safetensors"
     before = first.stat().st_mtime_ns
@@ -97,14 +96,15 @@ def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(files, tmp_pat
     assert main([*arguments, "--output", str(tmp_path / "cut"), "--resume"]) == 0
     assert first.stat().st_mtime_ns == before
     for number in ("0001", "0002", "0003"):
-        one, other = (tmp_path / which / number for which in ("whole", "cut"))
-        assert names(other) == OUTPUTS
-        assert (one / "latents.safetensors").read_bytes() == (other / "latents.safetensors").read_bytes()
-        assert decisions(report(one)) == decisions(report(other))
+        whole = tmp_path / "whole" / number
+        resumed = tmp_path / "cut" / number
+        assert names(resumed) == OUTPUTS
+        assert (resumed / "latents.safetensors").read_bytes() == (whole / "latents.safetensors").read_bytes()
+        assert decisions(report(resumed)) == decisions(report(whole))
     assert [bool(report(tmp_path / "cut" / n)["notes"]) for n in ("0001", "0002", "0003")] == [False, True, False]
 
 
-def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(files, tmp_path, monkeypatch, capsys):
+def test_resuming_a_whole_video_reads_no_model(files, tmp_path, monkeypatch, capsys):
     arguments = override(five(files), *PROMPT, "--blocks", "2", "--output", str(tmp_path / "out"))
     assert main([*arguments, "--resume"]) == 0, "with nothing to go on with it begins"
     first = capsys.readouterr().out
@@ -117,12 +117,12 @@ def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(files, tmp_
 # --- what it refuses
 
 
-def test_another_request_is_refused_by_the_name_of_what_differs(files, others, tmp_path, capsys, monkeypatch):
+def test_resuming_another_request_names_the_difference(files, others, tmp_path, capsys, monkeypatch):
     arguments = [*five(files), *PROMPT]
     stopped(tmp_path / "out", arguments, 1)
     monkeypatch.delattr(batch, "encode_prompts")
     capsys.readouterr()
-    for more, part in (
+    for more, difference in (
         (["--prompt", "a blue cube"], "prompt from block 1 (then a red ball, now a blue cube)"),
         ([*PROMPT, "--seed", "7"], "seed (then 42, now 7)"),
         ([*PROMPT, "--size", "32x16"], "width (then 16, now 32)"),
@@ -132,25 +132,28 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, others, t
         ([*PROMPT, "--target", str(others.target)], f"target (then {files.target.name} "),
     ):
         line = refused(capsys, override(five(files), *more, "--output", str(tmp_path / "out"), "--resume"))
-        assert part in line
+        assert difference in line
         assert line.count(" (then ") == 1, line
-        assert line.endswith(f"; repeat its command, or name another folder, such as {tmp_path / 'out-2'}")
+        assert line.endswith(str(tmp_path / "out-2"))
 
 
-def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypatch):
+def test_threads_of_each_device_identify_the_request(files, monkeypatch):
     """Catches a run that is resumed with other threads for the scorer, and then misses every key of its blocks."""
     for module in (fingerprint, headers):
         monkeypatch.setattr(module, "arithmetic_on", lambda device: {"threads": f"of {device}"})
-    one = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
+    request = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
+    assert (request["threads"], request.get("side threads")) == ("of cpu", None)
     monkeypatch.setattr(fingerprint, "side_device", lambda options: torch.device("meta"))
-    two = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
-    assert (one["threads"], one.get("side threads")) == ("of cpu", None)
-    assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
+    request = request_fingerprint(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
+    assert (request["threads"], request["side threads"]) == ("of cpu", "of meta")
 
 
 @pytest.mark.heavy
-def test_of_a_model_that_changed_where_no_sample_was_taken_no_block_is_used(files, others, tmp_path, monkeypatch):
-    """Of a large file, the request knows samples alone; the keys of blocks know every weight."""
+def test_changed_model_reuses_no_block(files, others, tmp_path, monkeypatch):
+    """Of a large file, the request knows samples alone; the keys of blocks know every weight.
+
+    Catches: blocks of the old model used again, as the change is where no sample was taken.
+    """
     copy = replace(files, target=tmp_path / "target.safetensors")
     monkeypatch.setattr(headers, "_of_contents", lambda path, *written: f"samples of {path.name}")
     shutil.copy(files.target, copy.target)
@@ -158,11 +161,11 @@ def test_of_a_model_that_changed_where_no_sample_was_taken_no_block_is_used(file
     shutil.copy(others.target, copy.target)
     rest = made(tmp_path / "out", [*five(copy), *PROMPT, "--resume"])
     same(rest, made(tmp_path / "nothing", [*five(copy), *PROMPT]))
-    assert not rest[2]["notes"]
+    assert not rest.report["notes"]
 
 
 @pytest.fixture(scope="module")
-def stopped_run(files, tmp_path_factory) -> tuple[Path, tuple[Made, int]]:
+def stopped_run(files, tmp_path_factory) -> tuple[Path, tuple[Run, int]]:
     """A folder with a run that was stopped after two blocks; what it makes if not stopped, in how many passes."""
     folder = tmp_path_factory.mktemp("stopped")
     stopped(folder / "out", [*five(files), *PROMPT], 2)
@@ -192,7 +195,7 @@ def damage(path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_block_that_is_not_as_it_was_written_is_not_read(stopped_run, tmp_path, name):
+def test_damaged_block_is_not_read(stopped_run, tmp_path, name):
     shutil.copytree(hidden_folder(stopped_run[0]), hidden_folder(tmp_path / "out"))
     for path in unfinished_blocks(tmp_path / "out"):
         damage(path, name)
@@ -200,59 +203,59 @@ def test_a_block_that_is_not_as_it_was_written_is_not_read(stopped_run, tmp_path
             read_block(path)
 
 
-def test_a_damaged_block_is_made_again_and_the_report_says_so(files, stopped_run, tmp_path):
-    folder, whole = stopped_run
+def test_damaged_block_is_made_again_and_noted(files, stopped_run, tmp_path):
+    folder, (whole, most_passes) = stopped_run
     shutil.copytree(hidden_folder(folder), hidden_folder(tmp_path / "out"))
     path = unfinished_blocks(tmp_path / "out")[0]
     damage(path, "a flipped decision")
     with counted_passes() as passes:
         rest = made(tmp_path / "out", [*five(files), *PROMPT])
-    same(rest, whole[0])
-    assert f"Not as they were written, and so not used again: {path.name}." in rest[2]["notes"]
-    assert len(passes) < whole[1], "the other block was taken"
+    same(rest, whole)
+    assert f"Not as they were written, and so not used again: {path.name}." in rest.report["notes"]
+    assert len(passes) < most_passes, "the other block was taken"
 
 
-def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(files, tmp_path, capsys):
+def test_lasting_refusal_advises_no_resuming(files, tmp_path, capsys):
     with stopped_after(2, BadInput("latents must be finite, but block 3 has NaN; use another dtype")):
         assert main([*five(files), *PROMPT, "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert f"kept 2 of 5 blocks of {tmp_path / 'out'}; the same command would stop there again" in error
+    assert f"kept 2 of 5 blocks of {tmp_path / 'out'}" in error
+    assert "stop there again" in error
     assert "continues" not in error
 
 
 # --- stopped
 
 
-def test_ctrl_c_once_finishes_the_block_and_the_video_up_to_there(base, earlier, tmp_path, capsys):
+def test_ctrl_c_finishes_block_and_video(base, earlier, tmp_path, capsys):
     usual = signal.getsignal(signal.SIGINT)
     folder = tmp_path / "out"
     stopped(folder, base, 2, ctrl_c)
     assert signal.getsignal(signal.SIGINT) is usual
     lines = [line for line in capsys.readouterr().err.splitlines() if line and not line.startswith("block ")]
-    assert lines == [
-        "sdvg: stops after this block and keeps the video; Ctrl-C again stops at once",
-        "sdvg: stopped as asked; the same command makes the rest",
-    ]
+    assert len(lines) == 2
+    assert lines[0].startswith("sdvg: stops after this block")
+    assert lines[1].startswith("sdvg: stopped as asked")
     short = report(folder)
     assert short["notes"][0] == "Stopped after block 2 of 3, as asked."
     assert [block["author"] for block in short["blocks"]] == ROUTE[:2]
     assert names(folder) == OUTPUTS
     with counted_passes() as passes:
         rest = made(folder, base)
-    assert f"sdvg: this goes on with what an earlier call left in {folder}\n" in capsys.readouterr().err
+    assert "goes on with what an earlier call left" in capsys.readouterr().err
     same(rest, earlier[1])
     assert reused(rest) == 2
     assert passes
-    assert not any("Stopped" in note for note in rest[2]["notes"])
+    assert not any("Stopped" in note for note in rest.report["notes"])
     assert names(folder) == OUTPUTS
 
 
-def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(base, earlier, tmp_path, capsys):
+def test_second_ctrl_c_stops_at_once(base, earlier, tmp_path, capsys):
     folder = tmp_path / "out"
     stopped(folder, base, 2, twice)
     error = capsys.readouterr().err
-    assert f"kept 2 of 3 blocks of {folder}; the same command continues from there" in error
-    assert "sdvg: interrupted; no half-written file is left" in error
+    assert f"kept 2 of 3 blocks of {folder}; the same command continues" in error
+    assert "sdvg: interrupted" in error
     assert len(unfinished_blocks(folder)) == 2
     assert not (folder / "video.mp4").exists()
     rest = made(folder, base)
@@ -261,7 +264,7 @@ def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(base, earlier, tm
 
 
 @pytest.mark.heavy
-def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(base, earlier, tmp_path):
+def test_ctrl_c_reaches_a_whole_process(base, earlier, tmp_path):
     words = override(base, "--blocks", "400", "--output", str(tmp_path / "out"))
     code, lines = signalled(lambda: run(words), signal.SIGINT)
     assert code == 130, lines
@@ -272,15 +275,15 @@ def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(base, earlier, tmp_pat
 # --- re-used
 
 
-def test_a_finished_video_is_made_again_without_a_single_pass(base, earlier, tmp_path):
+def test_reusing_a_finished_video_needs_no_pass(base, earlier, tmp_path):
     folder, whole = earlier
     with counted_passes() as passes:
         again = made(tmp_path / "out", [*base, "--reuse", str(folder)])
     same(again, whole)
     assert (passes, reused(again)) == ([], 3)
     assert names(tmp_path / "out") == OUTPUTS
-    assert again[2]["notes"][0].startswith("Blocks 1 to 3 were made by an earlier run and")
-    assert all(set(block["seconds"].values()) == {0.0} for block in again[2]["blocks"])
+    assert again.report["notes"][0].startswith("Blocks 1 to 3 were made by an earlier run and")
+    assert all(set(block["seconds"].values()) == {0.0} for block in again.report["blocks"])
     # What was re-used can be re-used again.
     assert results(tmp_path / "out") == results(folder)
 
@@ -289,28 +292,29 @@ def test_a_finished_video_is_made_again_without_a_single_pass(base, earlier, tmp
 
 
 @pytest.mark.parametrize("empty", ["nowhere", "empty", "file"])
-def test_a_folder_without_a_video_is_refused_before_anything_is_read(base, tmp_path, capsys, empty):
+def test_reusing_a_folder_without_video_is_refused(base, tmp_path, capsys, empty):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("{}")
     with patch.object(loading, "load_wan", None):
         line = refused(capsys, [*base, "--output", str(tmp_path / "out"), "--reuse", str(tmp_path / empty)])
-    assert f"{tmp_path / empty} has no {BLOCKS_FOLDER} to re-use; give the folder of" in line
+    assert f"{tmp_path / empty} has no {BLOCKS_FOLDER} to re-use" in line
     assert not (tmp_path / "out").exists()
 
 
-def test_of_a_video_of_other_models_nothing_is_used_and_the_report_says_so(base, others, earlier, tmp_path):
+def test_video_of_other_models_is_not_reused(base, others, earlier, tmp_path):
     before = contents(earlier[0])
     both = ["--drafter", str(others.drafter), "--target", str(others.target), "--reuse", str(earlier[0])]
     again = made(tmp_path / "out", override(base, *both))
     assert reused(again) == 0
-    assert any("Nothing of the earlier video could be used again" in note for note in again[2]["notes"])
+    assert any("Nothing of the earlier video could be used again" in note for note in again.report["notes"])
     assert contents(earlier[0]) == before
 
 
-def test_a_change_of_any_weight_is_another_model(files):
+def test_digest_changes_with_each_weight(files):
     """Catches a hash of pieces of the file, or of sums that a change elsewhere makes up for in one place only."""
     tree = load_wan(files.target).tree
-    whole, weights = weight_digest(tree), dict(tree.named_parameters())
+    whole = weight_digest(tree)
+    weights = dict(tree.named_parameters())
     with torch.no_grad():
         for name in (list(weights)[-1], max(weights, key=lambda n: weights[n].numel())):
             flat = weights[name].view(-1)

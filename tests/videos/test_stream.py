@@ -28,10 +28,9 @@ from sdvg_core.videos.resolve import ResolvedRequest
 from sdvg_core.videos.stream import Busy, Streamer
 from tests.support.routers import planned_route
 
-PROMPT, OTHER = "a big blue ball drifts right from the left over sand", "a small yellow cross drifts down over sea"
+PROMPT = "a big blue ball drifts right from the left over sand"
+OTHER = "a small yellow cross drifts down over sea"
 REQUEST = VideoRequest(blocks=3, seed=7, width=32, height=32, route=planned_route("rar"))
-
-
 OPTIONS = replace(pocket_options(), schedule="1000,625")
 
 
@@ -75,30 +74,30 @@ def written_frames(files, tmp_path, monkeypatch) -> Callable[..., torch.Tensor]:
     ],
     ids=["scored", "draft-only", "unscored", "budget"],
 )
-def test_a_stream_is_the_video_that_make_videos_makes_bit_for_bit(streamer, written_frames, changes, tmp_path):
+def test_stream_equals_the_video_in_a_file(streamer, written_frames, changes, tmp_path):
     """And its notes are the report's. Catches an engine with parts the video does not ask for."""
     request = replace(REQUEST, **changes)
-    made = streamer.stream(request, PROMPT)
-    blocks = list(made)
+    video = streamer.stream(request, PROMPT)
+    blocks = list(video)
     assert [(block.number, block.of) for block in blocks] == [(1, 3), (2, 3), (3, 3)]
     assert [tuple(block.frames.shape) for block in blocks] == [(9, 32, 32, 3), (12, 32, 32, 3), (12, 32, 32, 3)]
     assert torch.cat([block.frames for block in blocks]).equal(written_frames(request))
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
-    assert list(made.notes) == report["notes"]
-    assert any("budget" in note for note in made.notes) == isinstance(request.route, Budget)
+    assert list(video.notes) == report["notes"]
+    assert any("budget" in note for note in video.notes) == isinstance(request.route, Budget)
 
 
 @pytest.mark.heavy
-def test_a_model_that_is_loaded_but_not_asked_for_changes_no_block(files, written_frames):
+def test_unused_model_changes_no_block(files, written_frames):
     """Catches blocks of the target's size in a video that is all the drafter's."""
     options = replace(OPTIONS, drafter=replace(OPTIONS.drafter, block_frames=1))
     request = replace(REQUEST, route=Route(First(0)))
-    found = frames_of(Streamer(files, options).stream(request, PROMPT))
-    assert found.equal(written_frames(request, options))
-    assert found.shape[0] == 9
+    frames = frames_of(Streamer(files, options).stream(request, PROMPT))
+    assert frames.equal(written_frames(request, options))
+    assert frames.shape[0] == 9
 
 
-def test_videos_follow_one_another_on_models_that_are_loaded_once(streamer, monkeypatch):
+def test_streams_share_models_and_no_state(streamer, monkeypatch):
     """Catches state that one video leaves to the next."""
     for name in ("load_wan", "load_vae", "load_image_reward", "load_umt5"):
         monkeypatch.setattr(loading, name, None)
@@ -109,29 +108,35 @@ def test_videos_follow_one_another_on_models_that_are_loaded_once(streamer, monk
     assert frames_of(streamer.stream(REQUEST, PROMPT)).equal(once)
 
 
-def test_a_second_stream_is_refused_until_the_first_has_ended(streamer):
+def test_second_stream_waits_for_the_first(streamer):
     first = streamer.stream(REQUEST, PROMPT)
-    with pytest.raises(Busy, match="another stream is open; read it to its end, close it"):
+    with pytest.raises(Busy, match="another stream is open"):
         streamer.stream(REQUEST, PROMPT)
     next(first)
     with pytest.raises(Busy):
         streamer.stream(REQUEST, PROMPT)
     assert len(list(first)) == 2
     with streamer.stream(REQUEST, PROMPT) as second:
-        next(second)
-    third = streamer.stream(REQUEST, PROMPT)
-    next(third)
-    del third
+        assert next(second).number == 1
+
+
+def test_stream_that_nobody_holds_blocks_no_other(streamer):
+    dropped = streamer.stream(REQUEST, PROMPT)
+    next(dropped)
+    del dropped
     gc.collect()
-    assert next(streamer.stream(REQUEST, PROMPT)).number == 1, "a stream that nobody holds is not waited for"
+    assert next(streamer.stream(REQUEST, PROMPT)).number == 1
 
 
 class Watched:
-    """Counts denoising passes; the one numbered `at` waits until it is told to go on."""
+    """Counts denoising passes; the one numbered `at` waits for `go_on`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-        self.passes, self._at, self._whole = 0, at, generator.denoise_pass
-        self.reached, self.go_on = threading.Event(), threading.Event()
+        self.passes = 0
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+        self._at = at
+        self._denoise_pass = generator.denoise_pass
         monkeypatch.setattr(generator, "denoise_pass", self)
 
     def __call__(self, *given: object) -> torch.Tensor:
@@ -139,10 +144,10 @@ class Watched:
         if self.passes == self._at:
             self.reached.set()
             assert self.go_on.wait(600)
-        return self._whole(*given)
+        return self._denoise_pass(*given)
 
 
-def test_closing_from_another_thread_ends_the_block_before_its_next_pass(streamer, monkeypatch):
+def test_closing_ends_a_block_before_its_next_pass(streamer, monkeypatch):
     """Catches a close that waits for the block, and one that returns while the models still work."""
     begun = streamer.stream(REQUEST, PROMPT)
     watched = Watched(monkeypatch, at=1)
@@ -161,7 +166,7 @@ def test_closing_from_another_thread_ends_the_block_before_its_next_pass(streame
     assert len(list(streamer.stream(REQUEST, PROMPT))) == 3
 
 
-def test_a_stream_leaves_the_hosts_torch_as_it_was(streamer):
+def test_stream_leaves_torchs_state_unchanged(streamer):
     state = torch.get_rng_state()
     for _ in streamer.stream(REQUEST, PROMPT):
         assert torch.is_grad_enabled()
@@ -169,26 +174,31 @@ def test_a_stream_leaves_the_hosts_torch_as_it_was(streamer):
     assert torch.get_rng_state().equal(state)
 
 
-def test_a_video_the_models_cannot_make_is_refused_at_once_and_blocks_nobody(files, streamer):
+def test_impossible_stream_is_refused_at_once(streamer):
+    """Catches: a refusal that leaves the streamer busy."""
     with pytest.raises(BadInput, match="16"):
         streamer.stream(replace(REQUEST, width=33), PROMPT)
     for prompt in (" ", None):
         with pytest.raises(BadInput, match="the prompt is empty"):
             streamer.stream(REQUEST, prompt)
-    without = Streamer(replace(files, reward=None), OPTIONS)
+    assert next(streamer.stream(REQUEST, PROMPT)).number == 1
+
+
+def test_streamer_without_a_scorer_makes_unscored_routes(files):
+    streamer = Streamer(replace(files, reward=None), OPTIONS)
     with pytest.raises(BadInput, match="needs a reward model"):
-        without.stream(replace(REQUEST, route=Route()), PROMPT)
-    assert next(without.stream(replace(REQUEST, route=Route(First(1))), PROMPT)).number == 1
+        streamer.stream(replace(REQUEST, route=Route()), PROMPT)
+    assert next(streamer.stream(replace(REQUEST, route=Route(First(1))), PROMPT)).number == 1
 
 
-def test_what_a_video_needed_is_freed_with_it(streamer, monkeypatch):
+def test_closing_a_stream_frees_its_engine(streamer, monkeypatch):
     """Catches keys and values that wait for the next video."""
     engines = []
-    whole = ResolvedRequest.prepare_run
+    prepare_run = ResolvedRequest.prepare_run
 
-    def noted(resolved, engine, *given):
+    def noted(resolved, engine, *arguments):
         engines.append(weakref.ref(engine.drafter))
-        return whole(resolved, engine, *given)
+        return prepare_run(resolved, engine, *arguments)
 
     monkeypatch.setattr(ResolvedRequest, "prepare_run", noted)
     begun = streamer.stream(REQUEST, PROMPT)
