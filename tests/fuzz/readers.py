@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -13,7 +12,6 @@ from typing import Any
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.engine.reuse import Store
-from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.pictures import read_image
 from sdvg_core.loading.inspection import inspect_file
@@ -22,8 +20,6 @@ from sdvg_core.report.run_report import read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.image_reward import load_prompt_tokenizer as load_vocabulary
-from sdvg_core.settings.request import check_directions, read_takes
-from sdvg_core.settings.schedules import get_schedule
 from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.text.prompts import PromptSchedule, clean_prompt
 from sdvg_core.text.umt5 import load_tokenizer, load_umt5
@@ -97,20 +93,6 @@ def read_prompts(read: Callable[[Path], Any]) -> Callable[[Path], None]:
     return read_and_clean
 
 
-def read_script(path: Path) -> None:
-    try:
-        text = path.read_bytes().decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return  # what no command line hands on as text
-    for read in (
-        lambda: check_directions(text, 9),
-        lambda: read_takes(text, 9),
-        lambda: get_schedule(text),
-    ):
-        with suppress(BadInput):
-            read()
-
-
 def read_run_report(path: Path) -> None:
     report = read_report(path)
     report.to_json()
@@ -160,8 +142,6 @@ READERS: Mapping[str, Reader] = {
         Reader(name="results", make=texts.results, read=read_earlier),
         Reader(name="picture", make=pictures.picture, read=read_picture),
         Reader(name="prompt-list", make=texts.prompt_list, read=read_prompts(read_prompt_list)),
-        Reader(name="prompt-schedule", make=texts.prompt_schedule, read=read_prompts(read_prompt_list)),
-        Reader(name="script", make=texts.script, read=read_script),
         Reader(name="report", make=texts.report, read=read_run_report),
         Reader(name="pieces", make=texts.pieces, read=read_words),
         Reader(name="vocabulary", make=texts.vocabulary, read=read_vocabulary),

@@ -179,7 +179,7 @@ def prompts() -> Cases:
         ("a separator inside a prompt", "a\u2028ball".encode(), ""),
     )
     spaces = b"9:" + b" " * 5_000_000
-    yield "a line of spaces", Case("prompt-schedule", {"schedule.txt": spaces}, "says nothing")
+    yield "a line of spaces", Case("prompt-list", {"prompts.txt": spaces}, "says nothing")
 
 
 FAMILIES: tuple[Callable[[], Cases], ...] = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ import pytest
 
 from sdvg_core.errors import BadInput
 
+from .answers import spoken_badly
 from .files import Files
 from .readers import READERS, Reader, case_of, outside_file
 from .regressions import cases
@@ -20,9 +20,6 @@ from .regressions import cases
 SECONDS = 10.0
 """Of the processor. A case that takes longer, or more than `MEGABYTES` besides its files, gets a bound."""
 MEGABYTES = 2000.0
-LONGEST_SENTENCE = 400
-# A refusal says the fault, and after a semicolon what to do.
-REFUSAL = re.compile(r"\w+ .*; \w+ ", re.DOTALL)
 
 
 def problem_of(reader: Reader, files: Files, folder: Path, most: float = MEGABYTES) -> str:
@@ -53,14 +50,6 @@ def problem_of(reader: Reader, files: Files, folder: Path, most: float = MEGABYT
     problem = problem or left_behind(folder, files)
     shutil.rmtree(folder)
     return problem
-
-
-def spoken_badly(sentence: str) -> str:
-    if not REFUSAL.search(sentence):
-        return f"a refusal without fault or remedy: {sentence!r:.300}"
-    if not all(c.isprintable() or c == "\n" for c in sentence):
-        return f"a refusal with characters that are no text: {sentence!r:.300}"
-    return f"a refusal of {len(sentence)} characters" if len(sentence) > LONGEST_SENTENCE else ""
 
 
 def left_behind(folder: Path, files: Mapping[str, bytes]) -> str:

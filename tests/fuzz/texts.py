@@ -28,22 +28,6 @@ def prompt_list(random: Random) -> Files:
     return {"prompts.txt": encoded(random, random.choice(BREAKS).join(lines))}
 
 
-def prompt_schedule(random: Random) -> Files:
-    lines = []
-    for block in range(1, random.randrange(2, 6)):
-        number = block if random.random() < 0.8 else random.choice((0, -1, 10**7, "²", odd_text(random)[:40]))
-        colon = ": " if random.random() < 0.8 else random.choice((":", " : ", "", ";", "::"))
-        lines.append(f"{number}{colon}{random.choice(('a storm', 'a calm sea', odd_text(random)))}")
-    return {"schedule.txt": encoded(random, random.choice(BREAKS).join(lines))}
-
-
-def script(random: Random) -> Files:
-    text = random.choice(("raaraaaaa", "r" * 9, "a" * 5000, "1000,750,500", "four-step", "1000,0", "nan", ","))
-    if random.random() < 0.6:
-        text = random.choice((text + odd_text(random), odd_text(random), text * random.choice((2, 100, 1000))))
-    return {"script.txt": text.encode("utf-8", "surrogatepass")}
-
-
 @cache
 def report_seed() -> dict[str, Any]:
     names = ("draft", "decode", "score", "target", "context")
