@@ -24,6 +24,7 @@ OF_ROUTE = {
     "--preset": ("fast", "careful", "hybrid"),
     "--gate": ("-0.7", "0.2"),
     "--handover": ("1", "2"),
+    "--target-steps": ("1", "2"),
     "--budget": ("0.3", "0.9"),
     "--forced-blocks": ("2", "5"),
     "--aggregation": ("mean", "0.9"),

@@ -54,6 +54,7 @@ def test_value_fits_its_field_or_is_refused(kind: type, data: st.DataObject, val
     setting = settings_of(kind)[name]
     taken = getattr(settings, name)
     assert setting.fitted(taken) == taken
+    assert not isinstance(taken, bool) or bool in setting.kinds
     if isinstance(taken, float | int) and setting.least is not None:
         assert taken >= setting.least
     if isinstance(taken, float | int) and setting.most is not None:
