@@ -39,7 +39,7 @@ IDS = [kind.__name__ for kind in KINDS]
 NUMBERS = st.integers() | st.floats() | st.sampled_from((10**400, -(2**64), 2**53 + 1))
 WORDS = st.text(max_size=10) | st.sampled_from(("inf", "nan", "\0", "\ud800", "x" * 300, "own", "auto", "1,2"))
 LEAVES = st.none() | st.booleans() | NUMBERS | WORDS | st.binary(max_size=3) | st.builds(object)
-VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=2))
+VALUES = LEAVES | st.lists(LEAVES, max_size=3) | st.dictionaries(WORDS, LEAVES, max_size=2)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
