@@ -214,7 +214,7 @@ def read_strengths(text: str, blocks: int) -> tuple[Strength, ...]:
     strengths = [read_strength(usual)] * blocks
     for change in later:
         start, _, strength = change.partition(":")
-        if not (start.isdecimal() and 0 < int(start) <= blocks):
+        if not (re.fullmatch("[0-9]{1,6}", start) and 0 < int(start) <= blocks):
             raise BadInput(f"the strength {change!r:.30} names no block from 1 to {blocks}; write 7:0.6")
         strengths[int(start) - 1 :] = [read_strength(strength)] * (blocks - int(start) + 1)
     return tuple(strengths)

@@ -79,7 +79,16 @@ def test_text_is_read_or_refused(name: str, data: st.DataObject) -> None:
         assert spoken_badly(str(result)) == ""
 
 
-LONG = ("9" * 5000, "9" * 5000 + ":" + "9" * 5000, "a" * 50_000, "1:2," * 10_000, "1,2," * 10_000, "\n" * 50_000)
+DIGITS = "9" * 5000
+LONG = (
+    DIGITS,
+    f"{DIGITS}:{DIGITS}",
+    f"medium,{DIGITS}:0.5",
+    "a" * 50_000,
+    "1:2," * 10_000,
+    "1,2," * 10_000,
+    "\n" * 50_000,
+)
 
 
 @pytest.mark.parametrize("text", LONG, ids=[text[:8] for text in LONG])
