@@ -18,33 +18,40 @@ from tests.support.tiny import (
     random_module,
 )
 
-BLOCKS, STEPS = 4, "1000,900,800,625"
-DEPTH, SCRIBBLE = (
-    torch.randn(1, CONTROL_CHANNELS, 3 * BLOCKS, *SIZE, generator=generator_of(seed)) for seed in (77, 78)
-)
+BLOCKS = 4
+STEPS = "1000,900,800,625"
+
+
+def control_clip(seed):
+    return torch.randn(1, CONTROL_CHANNELS, 3 * BLOCKS, *SIZE, generator=generator_of(seed))
+
+
+DEPTH = control_clip(77)
+SCRIBBLE = control_clip(78)
 INPUT = DEPTH[:, : CONFIG.in_dim]
+CONTROL = ControlClip(DEPTH)
+LIGHT = Strength(skip=2)
 
 
 def controlled(*clips):
+    """Return the options of a run that these control clips guide."""
     return {"controls": clips}
 
 
 def restyled(*strengths, source=INPUT, blocks=BLOCKS):
-    """One strength, or one for each block."""
+    """Return the options of a run that restyles a clip, by one strength or by one for each block."""
     return {"source": source, "strengths": strengths * blocks if len(strengths) == 1 else strengths}
 
 
-def engine_of(policy="recompute", *, blocks=1, framewise=False, **options):
+def engine_of(policy="recompute", *, framewise=False, **options):
+    """Return an engine of four steps, whose models have a control module."""
     make = make_framewise if framewise else make_engine
-    return make(policy, **{"schedule": STEPS, "control": random_module(9, blocks=blocks), **options})
+    return make(policy, **{"schedule": STEPS, "control": random_module(9), **options})
 
 
 def run_of(engine, router, guide, **options) -> Run:
     return planned(engine, router, **{"blocks": BLOCKS, **guide, **options})
 
 
-def made(*asked, **options):
-    return latents_shown(run_of(*asked, **options))
-
-
-CONTROL, LIGHT = ControlClip(DEPTH), Strength(skip=2)
+def guided_latents(engine, router, guide, **options):
+    return latents_shown(run_of(engine, router, guide, **options))

@@ -34,17 +34,18 @@ def commit(history: History, block: Block, frames: Tensor) -> History:
 def check_pattern(pattern: str, make: Callable[[], Engine], drafter_context: str) -> None:
     """Make every block again from the emitted history before it, with models that remember nothing of the run."""
     emitted = run(make(), scripted(pattern), blocks=len(pattern), drafter_context=drafter_context)
-    assert "".join(e.record.author[0] for e in emitted) == pattern.translate(AUTHORS)
-    fresh, own, history = make(), [], History(horizon=3)
-    if drafter_context == "own":
-        own = run(make(), Route(First(0)), blocks=len(pattern))
-    for number, one in enumerate(emitted):
-        if one.record.author == "drafter" and own:
-            again = own[number].block
+    assert "".join(shown.record.author[0] for shown in emitted) == pattern.translate(AUTHORS)
+    drafter_alone = run(make(), Route(First(0)), blocks=len(pattern)) if drafter_context == "own" else []
+    fresh = make()
+    history = History(horizon=3)
+    for number, shown in enumerate(emitted):
+        author = shown.record.author
+        if author == "drafter" and drafter_alone:
+            expected = drafter_alone[number].block
         else:
-            author = getattr(fresh, one.record.author)
-            again = author.generate(BlockCall(history, one.block.span, make_noise(), PROMPT))
-        assert torch.equal(again.latents, one.block.latents), f"block {number} is another"
-        history = commit(history, one.block, one.frames)
-    at_once, _ = fresh.codec.decode(latents_of(emitted))
-    assert torch.equal(at_once, frames_of(emitted))
+            call = BlockCall(history, shown.block.span, make_noise(), PROMPT)
+            expected = getattr(fresh, author).generate(call)
+        assert torch.equal(expected.latents, shown.block.latents), f"block {number} differs"
+        history = commit(history, shown.block, shown.frames)
+    decoded_at_once, _ = fresh.codec.decode(latents_of(emitted))
+    assert torch.equal(decoded_at_once, frames_of(emitted))

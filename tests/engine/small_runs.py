@@ -1,4 +1,4 @@
-"""Runs over the tiny models: what is asked for is one value, and what came of it is noted."""
+"""Runs over the tiny models: a request is one value, and a finished run holds what came of it."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ Call = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A video that is asked for. `prompts`: first block, seed of the embedding, and text of each.
+class TinyRequest:
+    """A video of the tiny models. `prompts`: first block, seed of the embedding, and text of each.
 
     `drafter`, `target`: seeds of their weights.
     `own_frames`: latent frames of the drafter's own blocks. `clip`: seed and latent frames of a clip to continue.
@@ -72,11 +72,12 @@ class Asked:
     hold: float = 0.0
     strength: Strength | None = None
 
-    def by(self, policy: Policy) -> Asked:
+    def with_policy(self, policy: Policy) -> TinyRequest:
         return replace(self, route=replace(self.route, policy=policy))
 
-    def with_policy(self, **changes: Any) -> Asked:
-        return self.by(replace(self.route.policy, **changes))
+    def with_gate(self, **changes: Any) -> TinyRequest:
+        """Change values of the policy, a gate."""
+        return self.with_policy(replace(self.route.policy, **changes))
 
 
 class PaleCodec(EchoCodec):
@@ -94,24 +95,25 @@ class ReadingScorer(BrightScorer):
         return super().score(frames, prompt) + 0.2 * (len(prompt) - len("a red ball"))
 
 
-class NotedGenerator(WrappedGenerator):
+class RecordingGenerator(WrappedGenerator):
     """Writes down which blocks were begun, and which of them were finished."""
 
     def __init__(self, inner: Any, begun: list[Call], done: list[Call]) -> None:
         super().__init__(inner)
-        self._begun, self._done = begun, done
+        self._begun = begun
+        self._done = done
 
     def generate(self, call: BlockCall) -> Any:
-        noted = (f"{self.name} after {call.history.frames}", call.span.index)
-        self._begun.append(noted)
-        made = self.inner.generate(call)
-        self._done.append(noted)
-        return made
+        record = (f"{self.name} after {call.history.frames}", call.span.index)
+        self._begun.append(record)
+        generated = self.inner.generate(call)
+        self._done.append(record)
+        return generated
 
 
 @dataclass(kw_only=True, eq=False)
 class Parts:
-    """The parts of one run, and what was asked of its models."""
+    """The parts of a run, and which blocks its models began and finished."""
 
     engine: Engine
     begun: list[Call]
@@ -121,8 +123,8 @@ class Parts:
 
 
 @dataclass(kw_only=True, eq=False)
-class Made:
-    """A finished run: all latents, all frames, and everything that was noted. `used`: by block, results by key."""
+class FinishedRun:
+    """All latents and frames of a run, and its records. `used`: by block, results by key."""
 
     run: Run
     parts: Parts
@@ -137,14 +139,15 @@ class Made:
 
     @property
     def reused(self) -> int:
-        """How many blocks come before the first one for which something was made."""
+        """How many blocks come before the first for which something was generated."""
         return next((n for n, record in enumerate(self.records) if not record.reused), len(self.records))
 
     @property
     def calls(self) -> list[Call]:
         return self.parts.begun
 
-    def asked_of(self, model: str) -> list[int]:
+    def blocks_of(self, model: str) -> list[int]:
+        """Return the blocks that a model was called for."""
         return [index for name, index in self.calls if name.startswith(model)]
 
 
@@ -152,114 +155,129 @@ tree = lru_cache(random_tree)
 CODECS = {"echo": EchoCodec, "pale": PaleCodec}
 
 
-def parts_of(asked: Asked, before_pass: Callable[[str], None] = lambda kind: None) -> Parts:
-    codec, scorer = CODECS[asked.codec](), ReadingScorer()
+def parts_of(request: TinyRequest, before_pass: Callable[[str], None] = lambda kind: None) -> Parts:
+    codec = CODECS[request.codec]()
+    scorer = ReadingScorer()
     begun: list[Call] = []
     done: list[Call] = []
     build = partial(
         make_generator,
         codec=codec,
-        policy=asked.policy,
-        schedule=asked.schedule,
+        policy=request.policy,
+        schedule=request.schedule,
         encoder=AnchorEncoder(codec.encode),
         before_pass=before_pass,
     )
-    undo = 3 // asked.own_frames - 1
-    drafting = {"undo": undo, "block_frames": asked.own_frames, "draft_steps": asked.draft_steps}
-    drafter: Any = build(0, name="drafter", tree=tree(asked.drafter), **drafting)
-    if asked.own_frames < 3:
+    undo = 3 // request.own_frames - 1
+    drafting = {"undo": undo, "block_frames": request.own_frames, "draft_steps": request.draft_steps}
+    drafter: Any = build(0, name="drafter", tree=tree(request.drafter), **drafting)
+    if request.own_frames < 3:
         drafter = FramewiseAdapter(drafter, 3)
-    target = build(0, name="target", tree=tree(asked.target))
-    noted = [NotedGenerator(model, begun, done) for model in (drafter, target)]
-    engine = Engine(drafter=noted[0], target=noted[1], codec=codec, scorer=scorer)
+    target = build(0, name="target", tree=tree(request.target))
+    engine = Engine(
+        drafter=RecordingGenerator(drafter, begun, done),
+        target=RecordingGenerator(target, begun, done),
+        codec=codec,
+        scorer=scorer,
+    )
     return Parts(engine=engine, begun=begun, done=done, codec=codec, scorer=scorer)
 
 
-def part_keys(asked: Asked) -> PartKeys:
+def part_keys(request: TinyRequest) -> PartKeys:
     """Models are told apart by weights and schedule alone, so that the same ones in other roles are the same."""
-    model = f"{asked.policy}, {asked.schedule}, weights"
+    model = f"{request.policy}, {request.schedule}, weights"
     return PartKeys(
-        drafter=f"{model} {asked.drafter}"
-        + (f" in {asked.own_frames}" if asked.own_frames < 3 else "")
-        + (f" of {asked.draft_steps}" if asked.draft_steps else ""),
-        target=f"{model} {asked.target}",
-        codec=asked.codec,
+        drafter=f"{model} {request.drafter}"
+        + (f" in {request.own_frames}" if request.own_frames < 3 else "")
+        + (f" of {request.draft_steps}" if request.draft_steps else ""),
+        target=f"{model} {request.target}",
+        codec=request.codec,
         scorer="reading",
     )
 
 
-def conditions(asked: Asked) -> Conditions:
+def conditions(request: TinyRequest) -> Conditions:
     """New objects each time: only their content may count."""
-    made = [(first, condition(seed, text)) for first, seed, text in asked.prompts]
-    return Conditions(tuple((first, replace(one, cut=first in asked.cuts)) for first, one in made))
+    return Conditions(
+        tuple(
+            (first, replace(condition(seed, text), cut=first in request.cuts))
+            for first, seed, text in request.prompts
+        )
+    )
 
 
-def clip_of(asked: Asked) -> Tensor | None:
-    if asked.clip is None:
+def clip_of(request: TinyRequest) -> Tensor | None:
+    if request.clip is None:
         return None
-    seed, frames = asked.clip
+    seed, frames = request.clip
     return torch.randn(1, CONFIG.in_dim, frames, *SIZE, generator=generator_of(seed))
 
 
-def restyled_in(asked: Asked) -> dict[str, Any]:
-    """Return the options that restyle a fixed clip as asked for."""
-    if asked.strength is None:
+def restyled_in(request: TinyRequest) -> dict[str, Any]:
+    """Return the options that restyle a fixed clip."""
+    if request.strength is None:
         return {}
-    source = torch.randn(1, CONFIG.in_dim, 3 * asked.blocks, *SIZE, generator=generator_of(73))
-    return {"source": source, "strengths": (asked.strength,) * asked.blocks}
+    source = torch.randn(1, CONFIG.in_dim, 3 * request.blocks, *SIZE, generator=generator_of(73))
+    return {"source": source, "strengths": (request.strength,) * request.blocks}
 
 
-def planned_run(asked: Asked, parts: Parts, store: Store | None, pixels: PixelStore | None = None) -> Run:
+def planned_run(request: TinyRequest, parts: Parts, store: Store | None, pixels: PixelStore | None = None) -> Run:
     if store is not None:
         store.begin_run()
     return tiny.planned(
         parts.engine,
-        asked.route,
-        condition_of=conditions(asked),
-        blocks=asked.blocks,
-        seed=asked.seed,
-        directions=asked.directions,
-        takes=asked.takes,
-        drafter_context=asked.context,
-        given=clip_of(asked),
-        colour_hold=asked.hold,
-        **restyled_in(asked),
-        reuse=None if store is None else Reuse(store=store, part_keys=part_keys(asked), pixels=pixels),
+        request.route,
+        condition_of=conditions(request),
+        blocks=request.blocks,
+        seed=request.seed,
+        directions=request.directions,
+        takes=request.takes,
+        drafter_context=request.context,
+        given=clip_of(request),
+        colour_hold=request.hold,
+        **restyled_in(request),
+        reuse=None if store is None else Reuse(store=store, part_keys=part_keys(request), pixels=pixels),
     )
 
 
-def made(
-    asked: Asked, store: Store | None = None, parts: Parts | None = None, pixels: PixelStore | None = None
-) -> Made:
-    parts = parts or parts_of(asked)
-    run = planned_run(asked, parts, store, pixels)
+def play(
+    request: TinyRequest, store: Store | None = None, parts: Parts | None = None, pixels: PixelStore | None = None
+) -> FinishedRun:
+    parts = parts or parts_of(request)
+    run = planned_run(request, parts, store, pixels)
     assert not parts.begun, "to plan a run, no model is called"
     assert parts.codec.decodes == parts.codec.encodes == parts.scorer.calls == 0
-    records, frames, used = [], [], []
-    for one in run.play():
-        frames.append(one.frames)
-        if one.record:
-            records.append(one.record)
+    frames = []
+    records = []
+    used = []
+    for shown in run.play():
+        frames.append(shown.frames)
+        if shown.record:
+            records.append(shown.record)
             used.append(store.take_used() if store else {})
-    latents = one.history.latents(0, one.history.frames)
-    return Made(run=run, parts=parts, latents=latents, frames=torch.cat(frames, dim=1), records=records, used=used)
+    latents = shown.history.latents(0, shown.history.frames)
+    return FinishedRun(
+        run=run, parts=parts, latents=latents, frames=torch.cat(frames, dim=1), records=records, used=used
+    )
 
 
-def what_was_decided(record: BlockRecord) -> BlockRecord:
-    """A record without what a block that is re-used need not do again."""
+def decided(record: BlockRecord) -> BlockRecord:
+    """Return a record without what a block that is re-used need not do again."""
     return replace(record, draft=None, target=None, decodes=0, seconds=Seconds(), reused=False)
 
 
-def same(one: Made, other: Made) -> None:
-    same_video(one, other)
-    assert [what_was_decided(record) for record in one.records] == list(map(what_was_decided, other.records))
+def assert_same_run(run: FinishedRun, expected: FinishedRun) -> None:
+    """The same video by the same decisions."""
+    assert_same_video(run, expected)
+    assert [decided(record) for record in run.records] == [decided(record) for record in expected.records]
 
 
-def same_video(one: Made, other: Made) -> None:
-    """The same video by other decisions."""
-    assert torch.equal(one.latents, other.latents)
-    assert torch.equal(one.frames, other.frames)
+def assert_same_video(run: FinishedRun, expected: FinishedRun) -> None:
+    """The same video, by whatever decisions."""
+    assert torch.equal(run.latents, expected.latents)
+    assert torch.equal(run.frames, expected.frames)
 
 
-def route(one: Made) -> str:
-    return "".join("a" if record.author == "drafter" else "r" for record in one.records)
+def authors(run: FinishedRun) -> str:
+    """Return who made each block: `d` the drafter, `t` the target."""
+    return "".join(record.author[0] for record in run.records)

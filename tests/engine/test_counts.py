@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.context import Model
+from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.types import Block, Cost, History, Span, plan_spans
 from sdvg_core.settings.route import Gate, Route
@@ -35,16 +36,19 @@ from tests.support.tiny import (
 )
 
 
-def works(emitted, who):
-    return [getattr(e.record, who) for e in emitted]
+def costs(emitted, who):
+    """Return what each draft cost, or each block of the target, None where there is none."""
+    return [getattr(shown.record, who) for shown in emitted]
 
 
 def blocks_of(generator):
+    """Return the blocks that a model was called for."""
     return [index for index, _ in generator.calls]
 
 
 @pytest.mark.parametrize(("context", "drafted"), [("committed", range(1, 9)), ("own", range(9))])
-def test_block_0_is_never_scored_and_drafted_only_if_the_drafter_goes_on_from_its_own(context, drafted):
+def test_first_block_is_drafted_in_own_context_only(context, drafted):
+    """Its draft is never scored. Catches: drafts of a forced block, which nobody reads."""
     engine = make_engine()
     emitted = run(engine, Route(Gate(-100.0)), drafter_context=context)
     assert blocks_of(engine.drafter) == list(drafted)
@@ -53,43 +57,47 @@ def test_block_0_is_never_scored_and_drafted_only_if_the_drafter_goes_on_from_it
     assert context == "own" or engine.codec.decodes == 9
 
 
-def test_certain_letters_draft_and_score_nothing_in_vain():
-    """Only block 5 is scored; without it no scorer is needed at all."""
+def test_certain_letters_draft_and_score_nothing_else():
+    """Catches: a block drafted, scored or decoded although its letter decides it. Only block 5 is scored."""
     engine = make_engine()
-    emitted = run(engine, scripted("tddtdatdd"))
+    run(engine, scripted("tddtdatdd"))
     assert blocks_of(engine.drafter) == [1, 2, 4, 5, 7, 8]
     assert blocks_of(engine.target) == [0, 3, 6]
-    assert (engine.scorer.calls, engine.codec.decodes) == (1, 9)
-    unscored = replace(make_engine(), scorer=None)
-    made = run(unscored, scripted("tddtddtdd"))
-    assert torch.equal(latents_of(made), latents_of(emitted)), "whether a kept draft is scored changes no bit"
+    assert engine.scorer.calls == 1
+    assert engine.codec.decodes == 9
 
 
-def test_a_rejected_block_after_five_accepted_ones_recomputes_one_window():
-    """Recompute: one pass over three latent frames, whatever was accepted in between."""
+def test_scoring_a_kept_draft_changes_no_bit():
+    """Without a score no scorer is needed at all."""
+    scored = run(make_engine(), scripted("tddtdatdd"))
+    unscored = run(replace(make_engine(), scorer=None), scripted("tddtddtdd"))
+    assert torch.equal(latents_of(unscored), latents_of(scored))
+
+
+def test_rejection_after_kept_drafts_recomputes_one_window():
+    """Catches: a pass for each block that was accepted in between."""
     emitted = run(make_engine("recompute"), scripted("raaaaarar"))
-    assert works(emitted, "target")[6] == Cost(
-        denoising_passes=2, context_passes=1, encodes=0, context_seconds=emitted[6].record.target.context_seconds
-    )
-    assert works(emitted, "draft")[6].encodes == 1, "the draft of that block already encoded the anchor"
+    record = emitted[6].record
+    assert replace(record.target, context_seconds=0) == Cost(denoising_passes=2, context_passes=1, encodes=0)
+    assert record.draft.encodes == 1, "the draft of that block already encoded the anchor"
 
 
-def test_an_incremental_target_catches_up_once_and_in_order():
+def test_incremental_target_passes_each_missed_block_once():
     """Six committed blocks are missing at block 6, two at block 8; the last block never gets a context pass."""
     engine = make_engine("incremental")
     emitted = run(engine, scripted("raaaaarar"))
-    assert [w.context_passes for w in works(emitted, "target") if w] == [0, 6, 2]
-    assert [w.context_passes for w in works(emitted, "draft") if w] == [1] * 8
+    assert [cost.context_passes for cost in costs(emitted, "target") if cost] == [0, 6, 2]
+    assert [cost.context_passes for cost in costs(emitted, "draft") if cost] == [1] * 8
 
 
-def test_an_anchor_is_encoded_once_for_drafter_and_target_together():
+def test_drafter_and_target_share_one_encoded_anchor():
     engine = make_engine()
     run(engine, scripted("r" * 9))
     assert engine.codec.encodes == 7, "blocks 2 to 8 look back past the clip's first frame"
 
 
 @pytest.mark.parametrize("policy", ["recompute", "incremental"])
-def test_cross_attention_is_projected_once_per_prompt_and_model(policy):
+def test_each_model_projects_a_prompt_once(policy):
     engine = make_engine(policy)
     calls = []
     for model in (engine.drafter, engine.target):
@@ -102,35 +110,39 @@ def test_cross_attention_is_projected_once_per_prompt_and_model(policy):
 # --- under which block's condition a context is passed
 
 
-FIRST, SECOND = condition(5, "a red ball"), condition(6, "a blue cube")
+BALL = condition(5, "a red ball")
+CUBE = condition(6, "a blue cube")
 
 
 @pytest.fixture
-def passed(monkeypatch):
+def context_passes(monkeypatch):
     """The text and the number of latent frames of each context pass."""
-    heard, honest = [], Model.write_context
+    calls = []
+    write_context_itself = Model.write_context
 
     def write_context(model, clean, condition, cache, place):
-        heard.append((condition.text, clean.shape[2]))
-        honest(model, clean, condition, cache, place)
+        calls.append((condition.text, clean.shape[2]))
+        write_context_itself(model, clean, condition, cache, place)
 
     monkeypatch.setattr(Model, "write_context", write_context)
-    return heard
+    return calls
 
 
-def texts(passed, policy):
-    run(make_engine(policy), scripted("rrrr"), blocks=4, condition_of=lambda n: (FIRST, SECOND)[n >= 2])
-    assert {frames for _, frames in passed} == {3}
-    return [text for text, _ in passed]
+def rejecting_run(policy):
+    """Make two blocks of a ball and two of a cube, each by both models."""
+    run(make_engine(policy), scripted("rrrr"), blocks=4, condition_of=lambda index: CUBE if index >= 2 else BALL)
 
 
-def test_a_recomputed_window_is_passed_under_the_condition_of_the_block_to_be_made(passed):
-    """Catches: a window passed under the condition of the blocks in it. Both models make every block here."""
-    assert texts(passed, "recompute") == [FIRST.text] * 2 + [SECOND.text] * 4
+def test_recomputed_window_uses_condition_of_next_block(context_passes):
+    """Catches: a window passed under the condition of the blocks in it."""
+    rejecting_run("recompute")
+    assert context_passes == [(BALL.text, 3)] * 2 + [(CUBE.text, 3)] * 4
 
 
-def test_a_growing_cache_is_passed_block_by_block_under_the_condition_of_each(passed):
-    assert texts(passed, "incremental") == [FIRST.text] * 4 + [SECOND.text] * 2
+def test_growing_cache_uses_condition_of_each_block(context_passes):
+    """Catches: a block passed under the condition of the block to be made."""
+    rejecting_run("incremental")
+    assert context_passes == [(BALL.text, 3)] * 4 + [(CUBE.text, 3)] * 2
 
 
 # --- no copy of a cache, no wait for the device
@@ -167,20 +179,19 @@ class Operations(TorchDispatchMode):
 @pytest.mark.parametrize(
     "policy, options", [("recompute", {"frames": 9}), ("incremental", {"window": 30, "sink": 0})]
 )
-def test_generating_a_block_copies_nothing_larger_than_the_block(policy, options):
+def test_generating_a_block_copies_no_cache(policy, options):
     """Catches: concatenating the cached keys with the block's own, which copies the whole window every step."""
     codec = EchoCodec()
     generator = make_generator(1, codec, policy, tree=random_tree(1, WIDE), **options)
-    history, g = History(horizon=9), torch.Generator().manual_seed(0)
+    history = History(horizon=9)
+    source = generator_of(0)
     for span in plan_spans(9, 3):
-        latents = torch.randn(1, 4, 3, *SIZE, generator=g)
-        history = history.commit(
-            Block(span, latents, PROMPT), as_anchors(*[torch.rand(1, 1, 3, 8, 8, generator=g)] * 3)
-        )
-    span = plan_spans(1, 3, start=27)[0]
-    generator.generate(BlockCall(history, span, make_noise(), PROMPT))
+        block = Block(span, torch.randn(1, 4, 3, *SIZE, generator=source), PROMPT)
+        history = history.commit(block, as_anchors(*[torch.rand(1, 1, 3, 8, 8, generator=source)] * 3))
+    call = BlockCall(history, plan_spans(1, 3, start=27)[0], make_noise(), PROMPT)
+    generator.generate(call)
     with Operations() as operations:
-        generator.generate(BlockCall(history, span, make_noise(), PROMPT))
+        generator.generate(call)
     # The widest thing of a block that is ever copied: its two halves, as rotary pairs are put together in float32.
     assert 0 < operations.largest_copy() <= BLOCK_KV_BYTES
 
@@ -202,6 +213,9 @@ def test_generating_a_block_never_waits_for_the_device(policy):
     assert operations.waits() == []
 
 
+# --- other sizes
+
+
 @pytest.mark.parametrize("size", [(2, 2), (4, 6), (6, 10), (10, 4)])
 @pytest.mark.parametrize("block_frames", [1, 2, 3, 4])
 def test_any_size_and_any_block_length_runs(size, block_frames):
@@ -215,6 +229,9 @@ def test_any_size_and_any_block_length_runs(size, block_frames):
             assert latents.shape == (1, 4, block_frames, *size)
             anchors = as_anchors(*[torch.zeros(1, 1, 3, 2 * size[0], 2 * size[1])] * block_frames)
             history = history.commit(Block(span, latents, PROMPT), anchors)
+
+
+# --- windows that go back
 
 
 PROMPTS = [condition(5), replace(condition(6), cut=True)]
@@ -236,80 +253,84 @@ def history_of(choices: list[tuple[int, int]], frames: int) -> History:
     return History(tuple(block(i, frames, *choice) for i, choice in enumerate(choices)))
 
 
-def made(model, choices, frames, prompt):
+def generated(model, choices, frames, prompt):
     span = Span(len(choices), len(choices) * frames, frames)
     return model.generate(BlockCall(history_of(choices, frames), span, NOISE, PROMPTS[prompt])).latents
 
 
-def options_of(frames: int, undo: int, recache: bool, **more: object) -> dict[str, object]:
-    return {"window": 3 * frames + 3, "sink": 3, "undo": undo, "recache": recache, "block_frames": frames, **more}
+def windowed(frames: int = 1, undo: int = 0, **options: object) -> CausalWanGenerator:
+    """Return a model with room for a first and three further blocks, which can take back `undo` of them."""
+    window = {"window": 3 * frames + 3, "sink": 3, "undo": undo, "block_frames": frames}
+    return make_generator(1, EchoCodec(), "incremental", **window, **options)
 
 
-MORE = {"keep": {}, "recache": {"recache": True}, "relative": {"relative": True}}
-MORE |= {"relative, flush": {"relative": True, "flush": True}, "absolute, flush": {"flush": True}}
-MORE |= {"means": {"relative": True, "means": True}}
+WINDOWS = {
+    "keep": {},
+    "recache": {"recache": True},
+    "relative": {"relative": True},
+    "relative, flush": {"relative": True, "flush": True},
+    "absolute, flush": {"flush": True},
+    "means": {"relative": True, "means": True},
+}
 
 
-@in_turn("more, sizes", tuple(MORE), [(1, 0), (1, 2), (1, 5), (3, 0), (3, 1)])
-def test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes(more, sizes):
-    """Latent frames of a block, and blocks of undo. Catches: slots taken for those of frames that are gone."""
+@in_turn("kind, sizes", tuple(WINDOWS), [(1, 0), (1, 2), (1, 5), (3, 0), (3, 1)])
+def test_rewound_window_equals_a_new_one(kind, sizes):
+    """`sizes`: latent frames of a block, and blocks of undo. Catches: slots taken for those of dropped frames."""
     frames, undo = sizes
     choose = random.Random(10 * frames + undo)
-    chosen = {"recache": False} | MORE[more]
-    model = make_generator(1, EchoCodec(), "incremental", **options_of(frames, undo, **chosen))
+    model = windowed(frames, undo, **WINDOWS[kind])
     choices: list[tuple[int, int]] = []
     for _ in range(24):
         choices = choices[: len(choices) - choose.randrange(min(len(choices), 4) + 1)]
         choices += [(choose.randrange(2), choose.randrange(2)) for _ in range(choose.randrange(4))]
         prompt = choose.randrange(2)
-        fresh = make_generator(1, EchoCodec(), "incremental", **options_of(frames, 0, **chosen))
-        assert torch.equal(made(model, choices, frames, prompt), made(fresh, choices, frames, prompt))
+        fresh = windowed(frames, **WINDOWS[kind])
+        assert torch.equal(generated(model, choices, frames, prompt), generated(fresh, choices, frames, prompt))
 
 
 @pytest.mark.parametrize("back", [1, 2, 3, 4])
 @pytest.mark.parametrize("undo", [0, 1, 3])
-def test_going_back_passes_only_the_blocks_that_differ_if_enough_was_kept(undo, back):
+def test_rewinding_passes_only_changed_blocks(undo, back):
     """The window has been full for long, and the newest `back` blocks turn out to be others."""
-    kinds: list[str] = []
-    options = {**options_of(1, undo, False), "before_pass": kinds.append}
-    model = make_generator(1, EchoCodec(), "incremental", **options)
+    passes: list[str] = []
+    model = windowed(undo=undo, before_pass=passes.append)
     for blocks in range(11):
-        made(model, [(0, 0)] * blocks, 1, 0)
-    before = kinds.count("context")
-    made(model, [(0, 0)] * (10 - back) + [(1, 0)] * back, 1, 0)
+        generated(model, [(0, 0)] * blocks, 1, 0)
+    before = passes.count("context")
+    generated(model, [(0, 0)] * (10 - back) + [(1, 0)] * back, 1, 0)
     # The first of them is written over. Each later one, the begun one included, must be known.
-    assert kinds.count("context") - before == (back if undo >= back else 10)
+    assert passes.count("context") - before == (back if undo >= back else 10)
 
 
 @pytest.mark.parametrize("back", [1, 2, 3])
-def test_a_window_that_was_passed_again_is_not_taken_back_to_before_that(back):
+def test_window_passed_again_is_not_rewound_further(back):
     """Catches: what a pass over the window lost, forgotten when more is forgotten."""
-    model = make_generator(1, EchoCodec(), "incremental", **options_of(1, 3, True))
+    model = windowed(undo=3, recache=True)
     for blocks in range(13):
-        made(model, [(0, 0)] * blocks, 1, 0)
+        generated(model, [(0, 0)] * blocks, 1, 0)
     for later in range(3):
-        made(model, [(0, 0)] * 12 + [(0, 1)] * later, 1, 1)
+        generated(model, [(0, 0)] * 12 + [(0, 1)] * later, 1, 1)
     other = [(0, 0)] * (12 - back) + [(1, 0)] * back
-    fresh = make_generator(1, EchoCodec(), "incremental", **options_of(1, 0, True))
-    assert torch.equal(made(model, other, 1, 0), made(fresh, other, 1, 0))
+    fresh = windowed(recache=True)
+    assert torch.equal(generated(model, other, 1, 0), generated(fresh, other, 1, 0))
 
 
 @pytest.mark.parametrize("blocks", [2, 9])
-def test_a_new_prompt_passes_the_window_once_more_and_only_if_asked_to(blocks):
+def test_new_prompt_passes_window_again_on_request(blocks):
+    """Catches: a window that is passed for every block of the new prompt, or never."""
     counts = {}
+    latents = {}
     for recache in (False, True):
-        kinds: list[str] = []
-        options = {**options_of(1, 0, recache), "before_pass": kinds.append}
-        model = make_generator(1, EchoCodec(), "incremental", **options)
-        made(model, [(0, 0)] * blocks, 1, 0)
-        before = kinds.count("context")
-        first = made(model, [(0, 0)] * blocks, 1, 1)
-        again = made(model, [(0, 0)] * blocks, 1, 1)
-        assert torch.equal(first, again)
-        counts[recache] = kinds.count("context") - before, first
-    assert counts[False][0] == 0
-    assert counts[True][0] == 1
-    assert not torch.equal(counts[False][1], counts[True][1])
+        passes: list[str] = []
+        model = windowed(recache=recache, before_pass=passes.append)
+        generated(model, [(0, 0)] * blocks, 1, 0)
+        before = passes.count("context")
+        latents[recache] = generated(model, [(0, 0)] * blocks, 1, 1)
+        assert torch.equal(generated(model, [(0, 0)] * blocks, 1, 1), latents[recache])
+        counts[recache] = passes.count("context") - before
+    assert counts == {False: 0, True: 1}
+    assert not torch.equal(latents[False], latents[True])
 
 
 class BreakingOps(TorchOps):
@@ -324,14 +345,14 @@ class BreakingOps(TorchOps):
         return super().attention(q, k, v)
 
 
-def test_a_pass_over_the_window_that_broke_off_leaves_no_half_of_it():
+def test_broken_pass_leaves_no_half_written_window():
     """Catches: a window that is half under the new prompt, taken for one under the old."""
     ops = BreakingOps(torch.float32)
-    model = make_generator(1, EchoCodec(), "incremental", **options_of(1, 0, True), ops=ops)
+    model = windowed(recache=True, ops=ops)
     nine = [(0, 0)] * 9
-    made(model, nine, 1, 0)
+    generated(model, nine, 1, 0)
     ops.left = 2  # the first layer has written its keys and values, the second has not
     with pytest.raises(Stop):
-        made(model, nine, 1, 1)
-    fresh = make_generator(1, EchoCodec(), "incremental", **options_of(1, 0, True))
-    assert torch.equal(made(model, nine, 1, 0), made(fresh, nine, 1, 0))
+        generated(model, nine, 1, 1)
+    fresh = windowed(recache=True)
+    assert torch.equal(generated(model, nine, 1, 0), generated(fresh, nine, 1, 0))

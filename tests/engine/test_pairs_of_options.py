@@ -6,11 +6,11 @@ from itertools import product
 from typing import Any
 
 import pytest
-from small_runs import Asked, Made, made, same, same_video
+from small_runs import FinishedRun, TinyRequest, assert_same_run, assert_same_video, authors, play
 
 from sdvg_core.engine.reuse import Store
 from sdvg_core.settings.request import Strength
-from sdvg_core.settings.route import Custom, First, Gate, Policy, Route, TargetOnly
+from sdvg_core.settings.route import Custom, First, Gate, Route, TargetOnly
 from tests.support.routers import PlannedRouter
 from tests.support.thinned import every_pair
 from tests.support.tiny import CONTEXTS, POLICIES, scripted
@@ -32,12 +32,12 @@ _, ROWS = every_pair(", ".join(AXES), *AXES.values()).args
 any_two_options = pytest.mark.parametrize("options", [dict(zip(AXES, row, strict=True)) for row in ROWS])
 
 
-def asked_for(held_and_handed_over: tuple[float, str, int | None], **options: Any) -> Asked:
+def request_with(held_and_handed_over: tuple[float, str, int | None], **options: Any) -> TinyRequest:
     """Return a request whose gate keeps some drafts and rejects others, over two scenes."""
     hold, handed_over, draft_steps = held_and_handed_over
     most = min(draft_steps or STEPS, STEPS - 1)
     handover = {"none": 0, "one": 1, "all": most}[handed_over]
-    return Asked(
+    return TinyRequest(
         route=Route(Gate(0.3), handover=handover),
         blocks=BLOCKS,
         schedule="1000,900,800,625",
@@ -48,49 +48,42 @@ def asked_for(held_and_handed_over: tuple[float, str, int | None], **options: An
     )
 
 
-def unscored(asked: Asked, scored: Made) -> Asked:
+def unscored(request: TinyRequest, scored: FinishedRun) -> TinyRequest:
     """Return the request whose policy makes the same decisions without scores."""
-    plan = "".join("d" if record.decision.accepted else "t" for record in scored.records)
     first = scored.records[0].span.index
-    return asked.by(Custom(PlannedRouter("t" * first + plan)))
-
-
-def routed(asked: Asked, policy: Policy) -> Made:
-    """Make the video by another policy, which hands over as many steps."""
-    return made(asked.by(policy))
+    return request.with_policy(Custom(PlannedRouter("t" * first + authors(scored))))
 
 
 @any_two_options
 def test_reuse_changes_nothing_with_or_without_scores(options: dict[str, Any]) -> None:
     """Catches: a prediction that is handed over in one way after a score, and in another without one."""
-    asked = asked_for(**options)
-    scored = made(asked)
-    plan = unscored(asked, scored)
-    planned = made(plan)
-    same_video(planned, scored)
-    for earlier, later, fresh in ((asked, plan, planned), (plan, asked, scored)):
+    request = request_with(**options)
+    scored = play(request)
+    plan = unscored(request, scored)
+    planned = play(plan)
+    assert_same_video(planned, scored)
+    for earlier, later, fresh in ((request, plan, planned), (plan, request, scored)):
         store = Store()
-        made(earlier, store)
-        same(made(later, store), fresh)
-        again = made(later, store)
-        same(again, fresh)
-        assert again.reused == BLOCKS
+        play(earlier, store)
+        assert_same_run(play(later, store), fresh)
+        repeated = play(later, store)
+        assert_same_run(repeated, fresh)
+        assert repeated.reused == BLOCKS
 
 
 @any_two_options
-def test_rejecting_all_is_target_only_with_its_handover(options: dict[str, Any]) -> None:
+def test_rejecting_all_is_target_only_with_any_options(options: dict[str, Any]) -> None:
     """Catches: a rejected draft that hands over something else than an unscored one."""
-    asked = asked_for(**options)
-    rejected = routed(asked, scripted("r" * (BLOCKS + 2)).policy)
-    same_video(rejected, routed(asked, TargetOnly()))
-    assert [record.author for record in rejected.records] == ["target"] * BLOCKS
+    request = request_with(**options)
+    rejected = play(request.with_policy(scripted("r" * (BLOCKS + 2)).policy))
+    assert_same_video(rejected, play(request.with_policy(TargetOnly())))
+    assert authors(rejected) == "t" * BLOCKS
 
 
 @any_two_options
-def test_keeping_all_is_the_drafter_alone(options: dict[str, Any]) -> None:
+def test_keeping_all_is_draft_only_with_any_options(options: dict[str, Any]) -> None:
     """Catches: a kept draft that a handover, a score or a store of the steps changes."""
-    asked = asked_for(**options)
-    kept = routed(asked, scripted("a" * (BLOCKS + 2), forced_blocks=0).policy)
-    alone = routed(asked, First(0))
-    same_video(kept, alone)
-    assert [record.author for record in kept.records] == ["drafter"] * BLOCKS
+    request = request_with(**options)
+    kept = play(request.with_policy(scripted("a" * (BLOCKS + 2), forced_blocks=0).policy))
+    assert_same_video(kept, play(request.with_policy(First(0))))
+    assert authors(kept) == "d" * BLOCKS

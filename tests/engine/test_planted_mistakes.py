@@ -31,7 +31,7 @@ in_sub_blocks = FramewiseAdapter.generate
 held = ColourHold.generate
 finished = CausalWanGenerator.generate
 handover_at = routing.handover_at
-EVERY_BLOCK = "test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted"
+EVERY_BLOCK = "test_every_block_replays_from_emitted_history"
 
 
 def stale_state(before: History, block: Block, anchors: Any = (), decode_state: Any = None) -> History:
@@ -116,49 +116,49 @@ MISTAKES: dict[str, tuple[Any, str, Any, str]] = {
         context,
         "_shared",
         lambda ours, theirs: min(len(ours), len(theirs)),
-        "test_exactness.py::test_a_generator_answers_for_any_history_in_any_order[incremental]",
+        "test_exactness.py::test_generator_answers_for_any_history_in_any_order[incremental]",
     ),
     "what a wrong guess overwrote is not put back": (
         KVCache,
         "restore",
         lambda cache, copied: None,
-        "test_counts.py::test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes[relative-sizes2]",
+        "test_counts.py::test_rewound_window_equals_a_new_one[relative-sizes2]",
     ),
     "a control does not reach a draft that stops early": (
         CausalWanGenerator,
         "_branch",
         lambda model, controls, text: None if model.draft_steps else branch(model, controls, text),
-        "test_handover.py::test_a_control_reaches_a_short_draft_in_every_step_it_makes[recompute]",
+        "test_handover.py::test_control_reaches_every_step_of_short_drafts[recompute]",
     ),
     "colours are held to the newest block": (
         wrappers,
         "first_of_scene",
         newest_of_scene,
-        "test_values.py::test_colours_are_held_to_the_scenes_first_block[3]",
+        "test_values.py::test_colours_are_held_to_the_first_block[fourth block]",
     ),
     "a colour hold changes what is handed over": (
         ColourHold,
         "generate",
         held_prediction,
-        "test_values.py::test_a_full_hold_gives_each_channel_the_colours_the_scene_began_with",
+        "test_values.py::test_full_hold_restores_the_colours_of_the_scene",
     ),
     "a draft rejected by a direction hands nothing over": (
         speculate,
         "handover_at",
         whole_where_rejected,
-        "test_directions.py::test_a_draft_rejected_by_a_direction_is_handed_over[recompute-1]",
+        "test_directions.py::test_draft_rejected_by_direction_is_handed_over[recompute-1]",
     ),
     "a start image counts as a block": (
         plan,
         "plan_spans",
         numbered_from_one,
-        "test_route_after_pixels.py::test_after_a_start_image_a_route_is_that_of_a_new_clip[fast]",
+        "test_route_after_pixels.py::test_route_after_start_image_is_a_new_clips[fast]",
     ),
     "a handover goes on from the first noise": (
         CausalWanGenerator,
         "generate",
         lambda model, call: finished(model, replace(call, noise=FirstNoise(call))),
-        "test_handover.py::test_a_model_goes_on_from_its_own_steps_as_it_did[recompute-False-1-1]",
+        "test_handover.py::test_model_continues_its_own_steps[recompute-False-1-1]",
     ),
     "a block of smaller blocks is cut only in its last one": (
         FramewiseAdapter,
@@ -170,31 +170,31 @@ MISTAKES: dict[str, tuple[Any, str, Any, str]] = {
         reuse,
         "hash_tensor",
         lambda tensor: str(tuple(tensor.shape)),
-        "test_reuse.py::test_what_a_change_makes_anew[another clip-recompute]",
+        "test_reuse.py::test_change_makes_only_these_blocks_again[another clip-recompute]",
     ),
     "a key forgets the blocks before": (
         session,
         "block_key",
         key_without_history,
-        "test_reuse.py::test_what_a_change_makes_anew[a take of block 6-recompute]",
+        "test_reuse.py::test_change_makes_only_these_blocks_again[a take of block 6-recompute]",
     ),
     "scores are taken for those under another prompt": (
         session,
         "scores_key",
         lambda scorer, pixels, text, frames: reuse.scores_key(scorer, pixels, "", frames),
-        "test_reuse.py::test_what_a_change_makes_anew[another text-recompute]",
+        "test_reuse.py::test_change_makes_only_these_blocks_again[another text-recompute]",
     ),
     "a block is decoded after the state of another one": (
         PixelStore,
         "state",
         newest_state,
-        "test_reuse_store.py::test_a_changed_block_decodes_itself_and_the_later_ones_and_none_that_is_there[4]",
+        "test_reuse_store.py::test_changed_block_decodes_from_itself_on[4]",
     ),
     "a draft whose scores are known is decoded all the same": (
         Session,
         "score",
         score_after_decoding,
-        "test_reuse_store.py::test_a_draft_whose_scores_are_known_is_not_decoded_to_be_rejected",
+        "test_reuse_store.py::test_rejected_draft_with_known_scores_is_not_decoded",
     ),
 }
 """Where, what and how is patched, and the test of this folder that is to fail."""

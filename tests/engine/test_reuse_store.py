@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
-from small_runs import ROUTERS, Asked, made, parts_of, route, same
+from small_runs import ROUTERS, TinyRequest, assert_same_run, authors, play
 
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.reuse import UNKNOWN, PixelStore, Store, block_key, pixels_key, scores_key, tensor_key
@@ -29,64 +30,76 @@ from tests.support.tiny import (
 # --- the store
 
 
-def test_a_store_that_is_full_forgets_the_oldest_run_first() -> None:
-    one, two, three = (Asked(seed=seed, route=Route(TargetOnly())) for seed in (1, 2, 3))
-    measure = Store()
-    made(one, measure)
-    store = Store(limit=2 * measure.bytes)
-    made(one, store)
-    made(two, store)
-    assert (store.forgotten, store.refused, store.bytes) == (0, 0, store.limit)
-    assert made(one, store).calls == [], "now the first run is the newest"
-    third = made(three, store)
-    assert (store.forgotten, store.refused) == (9, 0)
-    same(third, made(three))
-    assert made(one, store).calls == []
-    assert made(three, store).calls == []
-    assert len(made(two, store).calls) == 9
+def test_full_store_drops_the_oldest_run() -> None:
+    """The one used longest ago. Catches: the one made first, although it was used since."""
+    first, second, third = (TinyRequest(seed=seed, route=Route(TargetOnly())) for seed in (1, 2, 3))
+    store = Store(limit=2 * bytes_of(first))
+    play(first, store)
+    play(second, store)
+    assert store.forgotten == store.refused == 0
+    play(first, store)
+    assert_same_run(play(third, store), play(third))
+    assert store.forgotten == 9
+    assert play(first, store).calls == []
+    assert play(third, store).calls == []
+    assert len(play(second, store).calls) == 9
 
 
-def test_a_store_too_small_for_a_run_keeps_its_beginning_and_changes_no_video() -> None:
-    asked = Asked(route=Route(TargetOnly()))
-    measure = Store()
-    whole = made(asked, measure)
-    store = Store(limit=measure.bytes / 2)
-    made(replace(asked, seed=7, blocks=2), store)
-    first = made(asked, store)
-    assert (store.forgotten, store.refused) == (2, 5)
-    same(first, whole)
-    again = made(asked, store)
-    assert (again.reused, again.asked_of("target")) == (4, [4, 5, 6, 7, 8])
-    same(again, whole)
+def bytes_of(request: TinyRequest) -> int:
+    """Return what a run takes in a store."""
+    store = Store()
+    play(request, store)
+    return store.bytes
+
+
+def test_small_store_keeps_the_beginning_of_a_run() -> None:
+    """And it drops an earlier run. Catches: a video that is changed, or a run that drops its own blocks."""
+    request = TinyRequest(route=Route(TargetOnly()))
+    fresh = play(request)
+    store = Store(limit=bytes_of(request) / 2)
+    play(replace(request, seed=7, blocks=2), store)
+    assert_same_run(play(request, store), fresh)
+    assert store.forgotten == 2
+    assert store.refused == 5
+    second = play(request, store)
+    assert_same_run(second, fresh)
+    assert second.blocks_of("target") == [4, 5, 6, 7, 8]
     assert store.bytes <= store.limit
 
 
-def test_what_the_store_gives_out_is_never_changed() -> None:
-    """It keeps a run's own tensors, so neither that run nor a later one may write into them."""
-    asked, store = Asked(blocks=5, route=ROUTERS["repair"]), Store()
-    made(asked, store)
-    before = {key: [tensor.clone() for tensor in result] for key, result in store.newest.items()}
-    for changed in (asked.with_policy(tau=-9), replace(asked, context="own"), replace(asked, takes="3:2"), asked):
-        made(changed, store)
-    assert before
-    assert set(before) == set(store.newest)
+def test_stored_tensors_are_never_changed() -> None:
+    """A store keeps tensors of the run itself, so neither that run nor a later one may write into them."""
+    request = TinyRequest(blocks=5, route=ROUTERS["repair"])
+    store = Store()
+    play(request, store)
+    copies = {key: [tensor.clone() for tensor in result] for key, result in store.newest.items()}
+    for changed in (
+        request.with_gate(tau=-9),
+        replace(request, context="own"),
+        replace(request, takes="3:2"),
+        request,
+    ):
+        play(changed, store)
+    assert copies
+    assert set(copies) == set(store.newest)
     for key, result in store.newest.items():
-        assert all(torch.equal(tensor, was) for tensor, was in zip(result, before[key], strict=True))
+        assert all(torch.equal(tensor, copy) for tensor, copy in zip(result, copies[key], strict=True))
 
 
-def test_blocks_that_are_not_finite_are_neither_kept_nor_taken() -> None:
-    asked, store = Asked(blocks=3), Store()
-    whole = made(asked, store)
-    for spoilt in (float("nan"), float("inf"), -float("inf")):
-        broken = Store()
-        for key, result in store.newest.items():
-            bad = tuple(tensor.clone() for tensor in result)
-            if bad[-1].ndim > 1:
-                bad[-1].view(-1)[0] = spoilt
-            broken.put(key, bad)
-        again = made(asked, broken)
-        assert again.reused == 0
-        assert torch.equal(again.latents, whole.latents)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_nonfinite_blocks_are_never_reused(bad: float) -> None:
+    request = TinyRequest(blocks=3)
+    store = Store()
+    fresh = play(request, store)
+    broken = Store()
+    for key, result in store.newest.items():
+        copies = tuple(tensor.clone() for tensor in result)
+        if copies[-1].ndim > 1:
+            copies[-1].view(-1)[0] = bad
+        broken.put(key, copies)
+    video = play(request, broken)
+    assert video.reused == 0
+    assert torch.equal(video.latents, fresh.latents)
 
 
 # --- keys
@@ -98,7 +111,6 @@ def block_at(start: int, seed: int, prompt: int = 5) -> Block:
 
 
 SECOND = Span(1, 3, 3)
-FRAMES = (0, 1, 2)
 
 
 def key_of(
@@ -117,7 +129,7 @@ def key_of(
     return block_key(model, codec, noise, BlockCall(history, span, noise, condition(prompt), estimates))
 
 
-def test_everything_a_block_follows_from_is_in_its_key() -> None:
+def test_block_key_has_everything_a_block_follows_from() -> None:
     """Catches: a key without the take, the model, the codec, an earlier block or an earlier condition."""
     keys = [
         key_of(),
@@ -144,109 +156,147 @@ def test_everything_a_block_follows_from_is_in_its_key() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_a_prompt_that_is_given_anew_is_in_the_key_for_a_model_may_pass_its_window_again() -> None:
-    """Catches: keys that tell prompts apart by their embeddings alone, and a block of another video used again."""
+def test_block_key_has_a_prompt_given_anew() -> None:
+    """A model may then pass its window again. Catches: keys that tell prompts apart by their embeddings alone."""
 
     def target_only(*prompts: Condition) -> list[EmittedBlock]:
         target = make_generator(2, EchoCodec(), "incremental", sink=0, recache=True)
         engine = replace(make_engine("incremental"), target=target)
         return run(engine, Route(TargetOnly()), blocks=3, condition_of=prompts.__getitem__)
 
-    once, again = condition(), condition()
-    videos = [target_only(once, once, once), target_only(once, once, again)]
-    assert torch.equal(latents_of(videos[0][:2]), latents_of(videos[1][:2]))
-    assert not torch.equal(videos[0][2].block.latents, videos[1][2].block.latents)
-    noise = make_noise()
-    calls = [BlockCall(video[1].history, video[2].block.span, noise, video[2].block.condition) for video in videos]
-    assert block_key("t", "c", noise, calls[0]) != block_key("t", "c", noise, calls[1])
+    def key_of_last(video: list[EmittedBlock]) -> str:
+        last = video[2].block
+        call = BlockCall(video[1].history, last.span, make_noise(), last.condition)
+        return block_key("t", "c", make_noise(), call)
+
+    prompt = condition()
+    same_prompt = target_only(prompt, prompt, prompt)
+    given_anew = target_only(prompt, prompt, condition())
+    assert torch.equal(latents_of(given_anew[:2]), latents_of(same_prompt[:2]))
+    assert not torch.equal(given_anew[2].block.latents, same_prompt[2].block.latents)
+    assert key_of_last(given_anew) != key_of_last(same_prompt)
 
 
-def test_a_key_goes_by_content_and_not_by_object_or_by_what_no_block_follows_from() -> None:
+def test_block_key_goes_by_content() -> None:
+    """Catches: a key of the object, or of words, from which no block follows."""
     assert key_of() == key_of()
-    words = Block(Span(0, 0, 3), block_at(0, 1).latents, Condition(condition(5).embedding, "x"))
-    assert key_of(blocks=(words,)) == key_of()
+    other_words = Block(Span(0, 0, 3), block_at(0, 1).latents, Condition(condition(5).embedding, "x"))
+    assert key_of(blocks=(other_words,)) == key_of()
 
 
-def test_everything_scores_follow_from_is_in_their_key() -> None:
+def test_scores_key_has_everything_scores_follow_from() -> None:
     """Catches: scores kept without the codec, the text, the frames, or what the draft was decoded after."""
     first = block_at(0, 1)
     draft = block_at(3, 2)
+    pixels = pixels_key("c", (first, draft))
     keys = [
-        scores_key("s", pixels_key("c", (first, draft)), "a red ball", FRAMES),
-        scores_key("other", pixels_key("c", (first, draft)), "a red ball", FRAMES),
-        scores_key("s", pixels_key("other", (first, draft)), "a red ball", FRAMES),
-        scores_key("s", pixels_key("c", (first, block_at(3, 3))), "a red ball", FRAMES),
-        scores_key("s", pixels_key("c", (draft,)), "a red ball", FRAMES),
-        scores_key("s", pixels_key("c", (block_at(0, 3), draft)), "a red ball", FRAMES),
-        scores_key("s", pixels_key("c", (first, draft)), "a blue cube", FRAMES),
-        scores_key("s", pixels_key("c", (first, draft)), "a red ball", (0, 2)),
-        scores_key("s", pixels_key("c", (first, draft)), "a red ball", (0, 1)),
+        scores_key("s", pixels, "a red ball", (0, 1, 2)),
+        scores_key("s", pixels, "a red ball", (0, 2)),
+        scores_key("s", pixels, "a red ball", (0, 1)),
+        scores_key("s", pixels, "a blue cube", (0, 1, 2)),
+        scores_key("other", pixels, "a red ball", (0, 1, 2)),
+        *(
+            scores_key("s", other, "a red ball", (0, 1, 2))
+            for other in (
+                pixels_key("other", (first, draft)),
+                pixels_key("c", (first, block_at(3, 3))),
+                pixels_key("c", (block_at(0, 3), draft)),
+                pixels_key("c", (draft,)),
+            )
+        ),
     ]
     assert len(set(keys)) == len(keys)
 
 
-def test_latents_are_known_by_their_content_and_not_by_their_place_in_memory() -> None:
-    """Catches: a block taken for another one that lay at its address, or not recognised as the same in a file."""
+def test_tensor_key_goes_by_content() -> None:
+    """Catches: latents taken for others that lay at their address, or not recognised as a copy from a file."""
     keys = set()
     for seed in range(50):
-        block = block_at(0, seed)
-        keys.add(tensor_key(block.latents))
-        assert tensor_key(block.latents.clone()) == tensor_key(block.latents)
-        del block
+        latents = block_at(0, seed).latents
+        keys.add(tensor_key(latents))
+        assert tensor_key(latents.clone()) == tensor_key(latents)
+        del latents
     assert len(keys) == 50
 
 
 # --- decoded blocks: a changed one costs its own decode and those after it, and no bit changes
 
-SIX = Asked(blocks=6, directions="tddddd")
+SIX = TinyRequest(blocks=6, directions="tddddd")
 
 
-def changed(place: int) -> Asked:
-    return replace(SIX, directions=(SIX.directions[: place - 1] + "t" + SIX.directions[place:])[:6])
+def changed(place: int) -> TinyRequest:
+    """Return the request with another maker of a block, counted from 1."""
+    return replace(SIX, directions=SIX.directions[: place - 1] + "t" + SIX.directions[place:])
 
 
-@pytest.mark.parametrize("place", [2, 4, 6, 7])
-def test_a_changed_block_decodes_itself_and_the_later_ones_and_none_that_is_there(place: int) -> None:
+@pytest.mark.parametrize("place", [2, 4, 6])
+def test_changed_block_decodes_from_itself_on(place: int) -> None:
     """Catches: a start from the beginning; a state or frames of a replaced block; frames rounded to 16 bits."""
-    store, pixels, parts = Store(1e9), PixelStore(), parts_of(SIX)
-    made(SIX, store, pixels=pixels)
-    again = made(changed(place), store, parts, pixels)
-    same(again, made(changed(place)))
-    assert parts.codec.decodes == 6 - place + 1
-    assert [record.decodes for record in again.records] == [0] * (place - 1) + [1] * (6 - place + 1)
+    store = Store()
+    pixels = PixelStore()
+    play(SIX, store, pixels=pixels)
+    video = play(changed(place), store, pixels=pixels)
+    assert_same_run(video, play(changed(place)))
+    decoded = 6 - place + 1
+    assert video.parts.codec.decodes == decoded
+    assert [record.decodes for record in video.records] == [0] * (place - 1) + [1] * decoded
 
 
-def test_a_draft_whose_scores_are_known_is_not_decoded_to_be_rejected() -> None:
+def test_an_unchanged_run_decodes_nothing() -> None:
+    store = Store()
+    pixels = PixelStore()
+    play(SIX, store, pixels=pixels)
+    video = play(SIX, store, pixels=pixels)
+    assert_same_run(video, play(SIX))
+    assert video.parts.codec.decodes == 0
+
+
+def test_rejected_draft_with_known_scores_is_not_decoded() -> None:
     """Nor are the drafts a drafter of its own context goes on from, if it is asked for nothing new."""
-    asked = Asked(context="own")
-    store, parts = Store(), parts_of(asked)
-    first, again = made(asked, store), made(asked, store, parts)
-    same(again, first)
-    assert "r" in route(again)[1:]
-    assert parts.codec.decodes == 9
+    request = TinyRequest(context="own")
+    store = Store()
+    first = play(request, store)
+    assert "t" in authors(first)[1:]
     assert sum(record.decodes for record in first.records) > 9
+    second = play(request, store)
+    assert_same_run(second, first)
+    assert second.parts.codec.decodes == 9
 
 
-def test_pixels_and_states_that_are_put_in_again_are_the_newest() -> None:
-    """As a block is that was decoded again from a state before it. Kind: a store with a limit drops what was used
-    longest ago (others: the blocks' store above; kept blocks and pictures in comfyui/)."""
-    large, small = torch.rand(1, 12, 3, 8, 8), torch.rand(1, 1, 1, 1, 1)
-    frames, states = PixelStore(20_000), PixelStore(20_000)
-    for key in "abac":
-        frames.put(key, large, ())
-        states.put(key, small, large)
-    assert [frames.count_to_decode([key], to_go_on=False) for key in "abc"] == [0, 1, 0]
-    assert [states.state(key) is not UNKNOWN for key in "abc"] == [True, False, True]
+# --- the store of decoded blocks: 20,000 bytes, of which the frames of a block take 9,216
+
+FRAMES = torch.rand(1, 12, 3, 8, 8)
+NO_STATE = ()
 
 
-def test_without_room_for_states_decoding_starts_over_and_without_any_so_it_does() -> None:
-    frames, state = torch.rand(1, 12, 3, 8, 8), (torch.rand(5000), None)
+def test_full_pixel_store_drops_frames_used_longest_ago() -> None:
+    """Catches: the frames that came first, although their block was decoded again since."""
     pixels = PixelStore(20_000)
-    for number in range(4):
-        pixels.put(str(number), frames, state)
-    keys = [str(number) for number in range(4)]
-    assert pixels.count_to_decode(keys, to_go_on=False) == 2, "two blocks of 9,216 bytes fit, the oldest two went"
-    assert pixels.count_to_decode(keys[2:], to_go_on=False) == 0
-    assert pixels.count_to_decode(keys[2:], to_go_on=True) == 2, "and no state fits with them"
+    for key in "abac":
+        pixels.put(key, FRAMES, NO_STATE)
+    assert [pixels.count_to_decode([key], to_go_on=False) for key in "abc"] == [0, 1, 0]
+
+
+def test_full_pixel_store_drops_states_used_longest_ago() -> None:
+    pixels = PixelStore(20_000)
+    for key in "abac":
+        pixels.put(key, torch.rand(1, 1, 1, 1, 1), FRAMES)
+    assert [pixels.state(key) is not UNKNOWN for key in "abc"] == [True, False, True]
+
+
+def test_decoding_starts_over_without_room_for_states() -> None:
+    """Catches: a block that is decoded from no state in the middle of a clip."""
+    pixels = PixelStore(20_000)
+    large_state = torch.rand(5000)
+    for key in "abcd":
+        pixels.put(key, FRAMES, large_state)
+    assert pixels.count_to_decode("abcd", to_go_on=False) == 2, "the oldest two went"
+    assert pixels.count_to_decode("cd", to_go_on=False) == 0
+    assert pixels.count_to_decode("cd", to_go_on=True) == 2, "no state fits"
+
+
+def test_shrunk_pixel_store_holds_nothing() -> None:
+    pixels = PixelStore(20_000)
+    pixels.put("a", FRAMES, NO_STATE)
     pixels.shrink(0)
-    assert pixels.count_to_decode(keys[2:], to_go_on=False) == 2
+    assert pixels.count_to_decode("a", to_go_on=False) == 1

@@ -29,6 +29,7 @@ from tests.support.tiny import (
     PROMPT,
     SIZE,
     generator_of,
+    latents_of,
     make_engine,
     make_framewise,
     make_noise,
@@ -42,7 +43,7 @@ EIGHT = 8
 
 @dataclass
 class EveryOther:
-    """A router of one's own that remembers the numbers it was asked for. Without a hash, as dataclasses are."""
+    """A custom router that remembers the places it was asked for. Without a hash, as dataclasses are."""
 
     asked: list[int] = field(default_factory=list)
     needs_scorer: bool = False
@@ -60,8 +61,8 @@ ROUTERS = {
     "scored plan": scripted("rraarara"),
     "random": Route(Custom(RandomRouter(0.5), forced_blocks=0), handover=1),
     "drafter": Route(First(0)),
-    "own": Route(Custom(EveryOther(), forced_blocks=0)),
-    "own, scored": Route(Custom(EveryOther(needs_scorer=True)), handover=1),
+    "custom": Route(Custom(EveryOther(), forced_blocks=0)),
+    "custom, scored": Route(Custom(EveryOther(needs_scorer=True)), handover=1),
 }
 
 
@@ -75,7 +76,7 @@ def clip_of(frames: int) -> Tensor:
     return torch.randn(1, 4, frames, *SIZE, generator=generator_of(9))
 
 
-def made(
+def blocks_after(
     router: Route, given: Tensor, from_pixels: int, blocks: int, engine: Engine | None = None, **options: Any
 ) -> list[EmittedBlock]:
     """Return the blocks of a run after `given`, whose first latent frames came as pixels."""
@@ -92,90 +93,99 @@ def planned(router: Route, frames: int, from_pixels: int, blocks: int = EIGHT, *
 
 def authors(blocks: list[EmittedBlock]) -> str:
     """Return who made each: `t` the target, `h` the target from the drafter's first steps, `d` the drafter."""
-    return "".join("d" if b.record.decision.accepted else "h" if b.record.handover else "t" for b in blocks)
+    return "".join("h" if block.record.handover else block.record.author[0] for block in blocks)
+
+
+def decisions(plan: RunPlan) -> list[tuple[Decision | None, int]]:
+    """Return what is known of each block before it is drafted: its decision, and the steps that are handed over."""
+    return [(decide_early(plan.route, block, ()), handover_at(plan.route, block)) for block in plan.blocks]
 
 
 @pytest.mark.parametrize("name", ROUTERS)
 @pytest.mark.parametrize("frames", [3, 7, 3 * CLIP_BLOCKS])
-def test_after_pixels_a_route_is_that_of_a_clip_from_its_start(name: str, frames: int) -> None:
+def test_route_after_pixels_begins_anew(name: str, frames: int) -> None:
     """By what each block may be before a draft is scored, and by the steps that are handed over."""
     router = small(ROUTERS[name])
-    plan, fresh = planned(router, frames, frames), planned(router, 0, 0)
+    plan = planned(router, frames, frames)
+    new_clip = planned(router, 0, 0)
     assert plan.spans[0].index == frames // 3
-    assert plan.models_needed == fresh.models_needed
-    assert plan.notes == fresh.notes == ()
-    assert [early(plan, place) for place in range(EIGHT)] == [early(fresh, place) for place in range(EIGHT)]
+    assert plan.models_needed == new_clip.models_needed
+    assert plan.notes == new_clip.notes == ()
+    assert decisions(plan) == decisions(new_clip)
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-def test_after_a_start_image_a_route_is_that_of_a_new_clip(name: str) -> None:
+def test_route_after_start_image_is_a_new_clips(name: str) -> None:
     """Numbers of blocks, and so noise, takes and directions, too. Catches: a start image that counts as a block."""
     router = small(ROUTERS[name])
     options = {"takes": "2:3", "directions": ".td....d"}
     plan = planned(router, 0, 0, lead=Lead(picture=True), **options)
-    fresh = planned(router, 0, 0, **options)
-    assert [(span.index, span.take) for span in plan.spans] == [(span.index, span.take) for span in fresh.spans]
-    assert plan.models_needed == fresh.models_needed
-    assert [early(plan, place) for place in range(EIGHT)] == [early(fresh, place) for place in range(EIGHT)]
+    new_clip = planned(router, 0, 0, **options)
+    assert [span.index for span in plan.spans] == [span.index for span in new_clip.spans]
+    assert [span.take for span in plan.spans] == [span.take for span in new_clip.spans]
+    assert plan.models_needed == new_clip.models_needed
+    assert decisions(plan) == decisions(new_clip)
 
 
-def test_the_block_after_a_start_image_is_the_first() -> None:
+def test_block_after_a_start_image_is_the_first() -> None:
     """By its steps, and as what drift is measured from. Catches: a first block told by its frame, or its number."""
     engine = make_engine("incremental", first_schedule="1000,800,625")
     plan = planned(Route(TargetOnly()), 3, 0, 3, lead=Lead(frames=3, start_image_frames=3))
     inputs = BlockInputs(make_noise(), lambda _: PROMPT, StartClip(clip_of(3)))
     emitted = list(Run(engine=engine, plan=plan, inputs=inputs).blocks())
-    first, *others = (shown.block.latents for shown in emitted)
+    first, second, third = (shown.block.latents for shown in emitted)
     assert [shown.record.target.denoising_passes for shown in emitted] == [3, 2, 2]
-    assert [shown.record.drift for shown in emitted] == [None, *(drift(block, first) for block in others)]
+    assert [shown.record.drift for shown in emitted] == [None, drift(second, first), drift(third, first)]
 
 
-def early(plan: RunPlan, place: int) -> tuple[Decision | None, int]:
-    """Return what is known of a block before it is drafted: its decision, and the steps that are handed over."""
-    block = plan.blocks[place]
-    return decide_early(plan.route, block, ()), handover_at(plan.route, block)
-
-
-def test_a_router_of_one_s_own_sees_the_places_of_the_route_with_and_without_a_scorer() -> None:
-    for scored in (False, True):
-        part = EveryOther(needs_scorer=scored)
-        blocks = made(Route(Custom(part, forced_blocks=0)), clip_of(9), 9, 4)
-        assert authors(blocks) == "tdtd"
-        assert sorted(set(part.asked)) == [0, 1, 2, 3]
+@pytest.mark.parametrize("needs_scorer", [False, True])
+def test_custom_router_sees_places_after_the_clip(needs_scorer: bool) -> None:
+    router = EveryOther(needs_scorer=needs_scorer)
+    blocks = blocks_after(Route(Custom(router, forced_blocks=0)), clip_of(9), 9, 4)
+    assert authors(blocks) == "tdtd"
+    assert set(router.asked) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", ROUTERS)
-def test_two_new_blocks_and_then_two_more_from_the_latents_are_four(name: str, policy: str) -> None:
-    """Bit for bit, with the same decisions. Catches a count that begins anew with every run."""
-    router, given = small(ROUTERS[name]), clip_of(7)
-    at_once = made(router, given, 7, 4, make_engine(policy))
-    two = made(router, given, 7, 2, make_engine(policy))
-    longer = torch.cat([given, *(block.block.latents for block in two)], dim=2)
-    two += made(router, longer, 7, 2, make_engine(policy))
-    assert [block.block.span for block in two] == [block.block.span for block in at_once]
-    assert [block.record.decision for block in two] == [block.record.decision for block in at_once]
-    assert all(torch.equal(a.block.latents, b.block.latents) for a, b in zip(two, at_once, strict=True))
+def test_two_runs_of_two_blocks_equal_one(name: str, policy: str) -> None:
+    """The second goes on from the latents of the first. Catches a count that begins anew with every run."""
+    router = small(ROUTERS[name])
+    clip = clip_of(7)
+    at_once = blocks_after(router, clip, 7, 4, make_engine(policy))
+    first = blocks_after(router, clip, 7, 2, make_engine(policy))
+    longer = torch.cat([clip, latents_of(first)], dim=2)
+    both = first + blocks_after(router, longer, 7, 2, make_engine(policy))
+    assert [shown.block.span for shown in both] == [shown.block.span for shown in at_once]
+    assert [shown.record.decision for shown in both] == [shown.record.decision for shown in at_once]
+    assert torch.equal(latents_of(both), latents_of(at_once))
 
 
-def test_where_the_route_is_the_same_so_are_the_bits() -> None:
-    """Noise and first timesteps follow the clip's blocks. Catches a block that is numbered by its place."""
-    router, given = Route(TargetOnly()), clip_of(3 * CLIP_BLOCKS)
-    options = {"policy": "incremental", "first_schedule": "1000,800,625"}
-    after_pixels, after_latents = (made(router, given, n, 3, make_engine(**options)) for n in (given.shape[2], 0))
-    assert [block.block.span.index for block in after_pixels] == [7, 8, 9]
-    for one, other in zip(after_pixels, after_latents, strict=True):
-        assert torch.equal(one.block.latents, other.block.latents)
+def test_noise_after_pixels_follows_the_clip() -> None:
+    """So do the first timesteps. Catches a block that is numbered by its place."""
+    clip = clip_of(3 * CLIP_BLOCKS)
+    after_pixels, after_latents = (
+        blocks_after(
+            Route(TargetOnly()), clip, frames, 3, make_engine("incremental", first_schedule="1000,800,625")
+        )
+        for frames in (clip.shape[2], 0)
+    )
+    assert [shown.block.span.index for shown in after_pixels] == [7, 8, 9]
+    assert torch.equal(latents_of(after_pixels), latents_of(after_latents))
 
 
-def test_a_drafter_with_smaller_blocks_begins_at_the_same_block() -> None:
+def test_smaller_drafter_begins_at_the_same_block() -> None:
     router = small(ROUTE_PRESETS["balanced"])
-    assert authors(made(router, clip_of(9), 9, 3, make_framewise())) == "thd"
-    alone = planned(Route(First(0)), 9, 9, block_frames={"drafter": 1})
-    assert (alone.blocks[0].place, alone.spans[0].index) == (0, 9)
+    assert authors(blocks_after(router, clip_of(9), 9, 3, make_framewise())) == "thd"
 
 
-def test_blocks_between_two_of_a_stride_keep_the_targets_size() -> None:
+def test_drafter_alone_counts_its_own_smaller_blocks() -> None:
+    plan = planned(Route(First(0)), 9, 9, block_frames={"drafter": 1})
+    assert plan.blocks[0].place == 0
+    assert plan.spans[0].index == 9
+
+
+def test_drafts_of_a_stride_keep_the_target_size() -> None:
     """Catches: the drafter's smaller blocks, counted by the same stride, in a run without a target block."""
     router = Route(Stride(4))
     plan = planned(router, 6, 0, 2, block_frames={"drafter": 1, "target": 3})
@@ -185,7 +195,7 @@ def test_blocks_between_two_of_a_stride_keep_the_targets_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("router", "frames", "from_pixels", "options", "says"),
+    ("router", "frames", "from_pixels", "options", "noted"),
     [
         (ROUTE_PRESETS["balanced"], 9, 0, {}, True),
         (ROUTE_PRESETS["careful"], 9, 0, {}, False),  # its fourth block is the first new one
@@ -203,14 +213,16 @@ def test_blocks_between_two_of_a_stride_keep_the_targets_size() -> None:
         (Route(First(1)), 9, 0, {"block_frames": {"drafter": 3}}, False),
     ],
 )
-def test_a_route_that_leaves_the_target_no_block_says_so(
-    router: Route, frames: int, from_pixels: int, options: Any, says: bool
+def test_route_without_a_target_block_is_noted(
+    router: Route, frames: int, from_pixels: int, options: Any, noted: bool
 ) -> None:
     """Only where it is the count that leaves none: not the directions, nor a route that never asks for it."""
-    assert (NO_TARGET_BLOCK in planned(router, frames, from_pixels, **options).notes) is says
+    assert (NO_TARGET_BLOCK in planned(router, frames, from_pixels, **options).notes) is noted
 
 
-def test_more_frames_from_pixels_than_there_are_is_refused() -> None:
-    for wrong in ({"from_pixels": 10}, {"from_pixels": -1}, {"from_pixels": 9, "start_image_frames": 3}):
-        with pytest.raises(BadInput, match=r"begin with -?1.? given as pixels; make it again"):
-            Lead(frames=9, **wrong)
+@pytest.mark.parametrize(
+    "frames", [{"from_pixels": 10}, {"from_pixels": -1}, {"from_pixels": 9, "start_image_frames": 3}], ids=str
+)
+def test_impossible_frames_from_pixels_are_refused(frames: dict[str, int]) -> None:
+    with pytest.raises(BadInput, match="given as pixels"):
+        Lead(frames=9, **frames)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise, generator_seed
 from sdvg_core.engine.pixels import last_frames
-from sdvg_core.engine.types import Block, Generated, History, Span, plan_spans, spans_of_clip
+from sdvg_core.engine.types import Block, Condition, Generated, History, Span, plan_spans, spans_of_clip
 from sdvg_core.engine.wrappers import ColourHold, drift
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.schedules import Step, get_schedule, nearest_sigma, shifted_table
@@ -36,13 +36,13 @@ def block(index: int, start: int, frames: int = 3) -> Block:
 # --- spans
 
 
-def test_a_start_image_is_one_latent_frame_before_block_0():
+def test_start_image_is_one_frame_before_block_0():
     assert plan_spans(2, 3, start=1) == (Span(0, 1, 3), Span(1, 4, 3))
     assert spans_of_clip(7, 3) == (Span(0, 0, 1), Span(0, 1, 3), Span(1, 4, 3))
     assert spans_of_clip(6, 3) == plan_spans(2, 3)
 
 
-def test_a_held_picture_takes_a_block_and_no_number() -> None:
+def test_held_picture_takes_a_block_without_number() -> None:
     """Catches: blocks that count from 1 after it, so that they have other noise and no block of the target's."""
     assert plan_spans(2, 3, start=3, start_image_frames=3) == (Span(0, 3, 3), Span(1, 6, 3))
     assert spans_of_clip(9, 3, start_image_frames=3) == (Span(0, 0, 3), Span(0, 3, 3), Span(1, 6, 3))
@@ -57,28 +57,30 @@ def test_no_blocks_is_refused(blocks):
 # --- noise
 
 
-def test_a_seed_keeps_its_noise_from_version_to_version():
+def test_seed_keeps_its_noise_in_every_version():
     """Values as they were on 2026-11-22; with others, every saved seed would make another video."""
-    seeds = [generator_seed(*parts) for parts in ((42, 0, 0), (42, 8, 3), (0, 0, 0, 2), (2**64 - 1, 7, 1))]
-    assert seeds == [7171502091928562060, 4864953297836871192, 4556939435515970246, 8194585723804596705]
+    assert generator_seed(42, 0, 0) == 7171502091928562060
+    assert generator_seed(42, 8, 3) == 4864953297836871192
+    assert generator_seed(0, 0, 0, 2) == 4556939435515970246
+    assert generator_seed(2**64 - 1, 7, 1) == 8194585723804596705
     source = KeyedNoise(seed=42, channels=16, height=2, width=2)
-    drawn, again = source.draw(Span(0, 0, 3), 0).flatten(), source.draw(Span(3, 9, 3, take=2), 1).flatten()
-    assert drawn[:3].tolist() == pytest.approx([-2.232599973678589, 0.465344101190567, -0.34006160497665405])
-    assert again[:3].tolist() == pytest.approx([1.123739242553711, 0.11198224127292633, 0.6073417663574219])
+    first = source.draw(Span(0, 0, 3), 0).flatten()
+    second_take = source.draw(Span(3, 9, 3, take=2), 1).flatten()
+    assert first[:3].tolist() == pytest.approx([-2.232599973678589, 0.465344101190567, -0.34006160497665405])
+    assert second_take[:3].tolist() == pytest.approx([1.123739242553711, 0.11198224127292633, 0.6073417663574219])
 
 
-def test_noise_depends_on_seed_block_and_slot_and_on_nothing_else():
+def test_noise_depends_on_seed_block_and_slot():
     """Catches: noise consumed in order from one generator."""
-    source, span = make_noise(), Span(2, 6, 3)
-    first = source.draw(span, 1)
+    source = make_noise()
+    span = Span(2, 6, 3)
+    noise = source.draw(span, 1)
     source.draw(Span(5, 15, 3), 0)
     torch.manual_seed(1)
-    assert torch.equal(source.draw(span, 1), first)
-    assert torch.equal(source.draw(Span(2, 100, 3), 1), first), (
-        "where a block lies does not matter, its number does"
-    )
+    assert torch.equal(source.draw(span, 1), noise)
+    assert torch.equal(source.draw(Span(2, 100, 3), 1), noise), "the number of a block counts, not its place"
     for other in (source.draw(span, 2), source.draw(Span(3, 9, 3), 1), make_noise(43).draw(span, 1)):
-        assert not torch.equal(other, first)
+        assert not torch.equal(other, noise)
 
 
 def test_noise_is_standard_normal_float32():
@@ -90,7 +92,7 @@ def test_noise_is_standard_normal_float32():
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64, "42"])
-def test_a_seed_out_of_range_is_refused(seed):
+def test_seed_out_of_range_is_refused(seed):
     with pytest.raises(BadInput, match=r"seed is .*; give"):
         KeyedNoise(seed=seed, channels=4, height=2, width=2)
 
@@ -98,7 +100,7 @@ def test_a_seed_out_of_range_is_refused(seed):
 # --- schedules
 
 
-def test_timesteps_are_the_float32_numbers_of_the_published_code():
+def test_timesteps_are_those_of_the_published_code():
     """Another last digit would be 5e-5 in the latents of krea4."""
     assert [s.timestep for s in get_schedule("four-step")] == [1000, 937.5, 833.3333129882812, 625]
     assert [s.timestep for s in get_schedule("krea4")] == [1000, 908.8427124023438, 713.9794311523438, 0]
@@ -107,7 +109,7 @@ def test_timesteps_are_the_float32_numbers_of_the_published_code():
     assert rounded == (Step(1000, 1), Step(938, 0.938), Step(833, 0.833), Step(625, 0.625))
 
 
-def test_sigma_is_looked_up_at_the_nearest_table_entry():
+def test_sigma_is_the_nearest_of_the_table():
     """The table ends at 0.00498, so timestep 0 is denoised at that sigma; raw timesteps are not on the table."""
     assert get_schedule("reference5")[-1] == Step(0.0, pytest.approx(0.00498, abs=1e-6))
     assert [s.sigma for s in get_schedule("raw4")] == pytest.approx((1, 0.75, 0.5006, 0.2516), abs=1e-4)
@@ -129,7 +131,7 @@ def test_schedule_table_agrees_with_torch():
 
 
 @pytest.mark.parametrize("name", ["sf4", "", "500,1000", "1200,3", "nan", "1000,1000", [1000]])
-def test_a_bad_schedule_is_refused(name):
+def test_bad_schedule_is_refused(name):
     with pytest.raises(BadInput):
         get_schedule(name)
 
@@ -137,14 +139,17 @@ def test_a_bad_schedule_is_refused(name):
 # --- history
 
 
-def test_blocks_are_committed_in_order():
+def test_block_that_does_not_follow_is_refused():
     with pytest.raises(ValueError, match="do not follow 3 frames"):
         History().commit(block(0, 0)).commit(block(2, 6))
+
+
+def test_latents_longer_than_their_span_are_refused():
     with pytest.raises(ValueError, match="3 frames at"):
         History().commit(Block(Span(0, 0, 2), block(0, 0).latents, PROMPT))
 
 
-def test_blocks_of_several_devices_and_dtypes_are_joined_on_that_of_the_newest():
+def test_blocks_are_joined_on_device_of_the_newest():
     """Catches: a drafter and a target on two GPUs, or a clip that was loaded to go on from."""
     first = block(0, 0)
     newest = Block(Span(1, 3, 3), torch.empty(1, 4, 3, 4, 4, device="meta", dtype=torch.float16), PROMPT)
@@ -152,7 +157,7 @@ def test_blocks_of_several_devices_and_dtypes_are_joined_on_that_of_the_newest()
     assert (joined.device.type, joined.dtype, joined.shape[2]) == ("meta", torch.float16, 6)
 
 
-def test_an_anchor_is_the_last_pixel_frame_of_its_latent_frame():
+def test_anchor_is_last_pixel_frame_of_latent_frame():
     """Latent frame j > 0 shows pixel frames 4j - 3 to 4j; latent frame 0 shows pixel frame 0."""
     codec = EchoCodec()
     blocks = tuple(block(i, 3 * i) for i in range(3))
@@ -160,19 +165,18 @@ def test_an_anchor_is_the_last_pixel_frame_of_its_latent_frame():
     assert frames.shape[1] == 1 + 4 * 8
     for latent_frame in (5, 6, 7, 8):
         assert torch.equal(history.anchor(latent_frame), frames[:, 4 * latent_frame, None])
-    with pytest.raises(ValueError, match=r"the horizon . keeps no pixels"):
+    with pytest.raises(ValueError, match="keeps no pixels"):
         history.anchor(4)
-    first = last_frames(frames[:, :9], 3, 4)
-    assert torch.equal(torch.cat(first, 1), frames[:, (0, 4, 8)])
+    first_anchors = last_frames(frames[:, :9], 3, 4)
+    assert torch.equal(torch.cat(first_anchors, 1), frames[:, (0, 4, 8)])
 
 
-def test_a_long_history_keeps_no_more_pixels_than_its_horizon():
-    codec = EchoCodec()
-    history, _ = history_of(tuple(block(i, 3 * i) for i in range(20)), codec, horizon=3)
-    kept = [anchor() for anchor in history.anchors]
-    assert len(kept) == 3
-    whole = sum(a.untyped_storage().nbytes() for a in kept)
-    assert whole == sum(a.nbytes for a in kept), "an anchor must not keep its whole block of frames alive"
+def test_history_keeps_only_pixels_of_its_horizon():
+    """Catches: an anchor that keeps its whole block of frames alive."""
+    history, _ = history_of(tuple(block(i, 3 * i) for i in range(20)), EchoCodec(), horizon=3)
+    anchors = [anchor() for anchor in history.anchors]
+    assert len(anchors) == 3
+    assert all(anchor.untyped_storage().nbytes() == anchor.nbytes for anchor in anchors)
 
 
 CUT = replace(condition(6), cut=True)
@@ -180,48 +184,55 @@ SPANS = plan_spans(4, 3)
 
 
 def latents(seed: int) -> Tensor:
-    """Four channels that differ in mean and deviation."""
-    drawn, means = torch.randn(1, 4, 3, *SIZE, generator=generator_of(seed)), seed * torch.arange(4)
-    return drawn * torch.tensor([0.5, 1.0, 2.0, 3.0]).view(1, 4, 1, 1, 1) + means.view(1, 4, 1, 1, 1)
+    """Return latents of four channels that differ in mean and deviation."""
+    normal = torch.randn(1, 4, 3, *SIZE, generator=generator_of(seed))
+    deviations = torch.tensor([0.5, 1.0, 2.0, 3.0]).view(1, 4, 1, 1, 1)
+    means = seed * torch.arange(4).view(1, 4, 1, 1, 1)
+    return normal * deviations + means
 
 
-def plainly(block: Tensor, first: Tensor) -> float:
-    """The same channel by channel, with other words."""
+def drift_by_channel(block: Tensor, first: Tensor) -> float:
+    """Return the drift as its formula is in the design, channel by channel."""
     total = 0.0
     for channel in range(4):
-        a, b = block[0, channel].double().flatten(), first[0, channel].double().flatten()
-        spread_a, spread_b = a.std(unbiased=False), b.std(unbiased=False)
-        total += float(((a.mean() - b.mean()) / spread_b) ** 2 + (spread_a / spread_b - 1) ** 2)
+        values = block[0, channel].double()
+        reference = first[0, channel].double()
+        deviation = reference.std(unbiased=False)
+        total += float((values.mean() - reference.mean()) / deviation) ** 2
+        total += float(values.std(unbiased=False) / deviation - 1) ** 2
     return (total / 4) ** 0.5
 
 
-def test_drift_is_the_distance_of_the_channels_means_and_deviations():
+def test_drift_measures_means_and_deviations_of_channels():
     """Catches: a mean over the wrong axis, and deviations that do not count."""
-    assert drift(latents(2), latents(1)) == pytest.approx(plainly(latents(2), latents(1)), rel=1e-5)
-    assert drift(latents(1), latents(1)) == 0
-    assert drift(latents(1) * 2 - latents(1).mean(dim=(0, 2, 3, 4), keepdim=True), latents(1)) == pytest.approx(1)
-
-
-def test_each_record_tells_the_drift_from_the_first_block_of_its_scene():
-    """But for the clip's first one, which begins with a latent frame of one pixel frame."""
-    made = run(make_engine(), scripted("rarar"), blocks=5, condition_of=lambda at: CUT if at >= 3 else PROMPT)
-    blocks = [one.block.latents for one in made]
-    expected = [None, None, drift(blocks[2], blocks[1]), None, drift(blocks[4], blocks[3])]
-    assert [one.record.drift for one in made] == expected
+    first = latents(1)
+    twice_as_wide = first * 2 - first.mean(dim=(0, 2, 3, 4), keepdim=True)
+    assert drift(first, first) == 0
+    assert drift(twice_as_wide, first) == pytest.approx(1)
+    assert drift(latents(2), first) == pytest.approx(drift_by_channel(latents(2), first), rel=1e-5)
 
 
 def test_drift_is_measured_from_the_scenes_first_block() -> None:
-    """Catches: drift from the newest block, which stays small while the clip drifts away."""
-    emitted = run(make_engine(), scripted("rarar"), blocks=5)
+    """But for the clip's first block, which begins with a latent frame of one pixel frame.
+
+    Catches: drift from the newest block, which stays small while the clip drifts away; drift across a cut.
+    """
+    emitted = run(
+        make_engine(), scripted("rararr"), blocks=6, condition_of=lambda index: CUT if index >= 4 else PROMPT
+    )
     blocks = [shown.block.latents for shown in emitted]
-    expected = [drift(latents, blocks[1]) for latents in blocks[2:]]
-    assert [shown.record.drift for shown in emitted] == [None, None, *expected]
+    first_scene = [drift(blocks[2], blocks[1]), drift(blocks[3], blocks[1])]
+    second_scene = [drift(blocks[5], blocks[4])]
+    assert [shown.record.drift for shown in emitted] == [None, None, *first_scene, None, *second_scene]
 
 
-class Maker:
-    """Makes given latents."""
+class FixedModel:
+    """Predicts given latents in two steps, whatever it is asked for."""
 
-    name, block_frames, latent_channels, anchor_horizon = "model", 3, 4, 0
+    name = "model"
+    block_frames = 3
+    latent_channels = 4
+    anchor_horizon = 0
     timesteps = first_timesteps = (1000.0, 500.0)
 
     def generate(self, call: BlockCall) -> Generated:
@@ -229,32 +240,45 @@ class Maker:
 
 
 def held(hold: float, conditions=(PROMPT, PROMPT, PROMPT), stop=None) -> Generated:
+    """Return the last of some blocks, whose colours are held, after blocks of other colours."""
     history = History()
     for span, shown in zip(SPANS, conditions[:-1], strict=False):
         history = history.commit(Block(span, latents(span.index + 1), shown))
     call = BlockCall(history, SPANS[len(conditions) - 1], make_noise(), conditions[-1], stop=stop)
-    return ColourHold(Maker(), hold).generate(call)
+    return ColourHold(FixedModel(), hold).generate(call)
 
 
-def test_a_full_hold_gives_each_channel_the_colours_the_scene_began_with():
-    made = held(1.0)
-    assert drift(made.latents, latents(2)) < 1e-5
-    assert torch.equal(torch.stack(made.predictions), torch.stack([latents(8), latents(9)]))
+def test_full_hold_restores_the_colours_of_the_scene():
+    """And leaves what may be handed over. Catches: estimates of the draft that the target would get changed."""
+    block = held(1.0)
+    assert drift(block.latents, latents(2)) < 1e-5
+    assert torch.equal(torch.stack(block.predictions), torch.stack([latents(8), latents(9)]))
 
 
-@pytest.mark.parametrize("blocks", [2, 3])
-def test_colours_are_held_to_the_scenes_first_block(blocks: int) -> None:
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        (PROMPT, PROMPT, PROMPT),
+        (PROMPT, PROMPT, PROMPT, PROMPT),
+        (PROMPT, CUT, CUT),
+        (PROMPT, CUT, CUT, CUT),
+    ],
+    ids=["third block", "fourth block", "second of a scene", "third of a scene"],
+)
+def test_colours_are_held_to_the_first_block(conditions: tuple[Condition, ...]) -> None:
     """Catches: the newest block, which has drifted itself. The clip's first block does not count."""
-    block = held(1.0, (PROMPT,) * (blocks + 1)).latents
-    assert drift(block, latents(2)) < 1e-5
-    second_scene = held(1.0, (PROMPT, CUT, CUT, CUT)).latents
-    assert drift(second_scene, latents(2)) < 1e-5
+    assert drift(held(1.0, conditions).latents, latents(2)) < 1e-5
 
 
-def test_a_cut_begins_anew_and_steps_to_be_continued_are_not_held():
-    """Catches: a hold across a cut, and estimates that the target would get changed."""
-    assert torch.equal(held(1.0, (PROMPT, PROMPT, CUT)).latents, latents(9))
-    assert drift(held(1.0, (PROMPT, CUT, CUT)).latents, latents(2)) < 1e-5
-    for before in (0, 1):
-        assert torch.equal(held(1.0, (PROMPT,) * (before + 1)).latents, latents(9))
+@pytest.mark.parametrize(
+    "conditions",
+    [(PROMPT, PROMPT, CUT), (PROMPT,), (PROMPT, PROMPT)],
+    ids=["a cut", "first block", "second block"],
+)
+def test_first_block_of_a_scene_is_not_held(conditions: tuple[Condition, ...]) -> None:
+    """Catches: a hold across a cut, or to the clip's first block."""
+    assert torch.equal(held(1.0, conditions).latents, latents(9))
+
+
+def test_steps_to_be_continued_are_not_held() -> None:
     assert torch.equal(held(1.0, stop=1).latents, latents(8))
