@@ -202,7 +202,7 @@ def test_frames_follow_from_block_and_not_from_state(after):
 
 
 @pytest.mark.parametrize("after", [None, 0, (), "state", torch.zeros(1)], ids=str)
-def test_second_block_with_frames_of_the_first_is_refused(after):
+def test_second_block_of_nine_frames_is_refused(after):
     codec = checked("codec", Part(**vars(VAE), decode=lambda *_: (FRAMES_64, after), encode=max))
     _, state = codec.decode(GOOD)
     with pytest.raises(BadInput, match="1 x 9 x 3 x 64 x 64; return 1 x 12"):

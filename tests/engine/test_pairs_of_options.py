@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from small_runs import FinishedRun, TinyRequest, assert_same_run, assert_same_video, authors, play
+from small_runs import FinishedRun, TinyRequest, assert_same_run, assert_same_video, authors, fresh_run, play
 
 from sdvg_core.engine.reuse import Store
 from sdvg_core.settings.request import Strength
@@ -17,10 +17,9 @@ from tests.support.tiny import CONTEXTS, POLICIES, scripted
 
 STEPS = 4
 BLOCKS = 5
-HELD_AND_HANDED_OVER = tuple(product((0.0, 0.4), ("none", "one", "all"), (2, None)))
-"""Colour hold, steps handed over, and steps of a draft: all combinations."""
 AXES: dict[str, tuple[Any, ...]] = {
-    "held_and_handed_over": HELD_AND_HANDED_OVER,
+    "hold": (0.0, 0.4),
+    "handover_and_draft_steps": tuple(product(("none", "one", "all"), (2, None))),
     "strength": (None, Strength(skip=1), Strength(share=0.6)),
     "own_frames": (3, 1),
     "policy": POLICIES,
@@ -32,18 +31,16 @@ _, ROWS = every_pair(", ".join(AXES), *AXES.values()).args
 any_two_options = pytest.mark.parametrize("options", [dict(zip(AXES, row, strict=True)) for row in ROWS])
 
 
-def request_with(held_and_handed_over: tuple[float, str, int | None], **options: Any) -> TinyRequest:
+def request_with(handover_and_draft_steps: tuple[str, int | None], **options: Any) -> TinyRequest:
     """Return a request whose gate keeps some drafts and rejects others, over two scenes."""
-    hold, handed_over, draft_steps = held_and_handed_over
+    handover, draft_steps = handover_and_draft_steps
     most = min(draft_steps or STEPS, STEPS - 1)
-    handover = {"none": 0, "one": 1, "all": most}[handed_over]
     return TinyRequest(
-        route=Route(Gate(0.3), handover=handover),
+        route=Route(Gate(0.3), handover={"none": 0, "one": 1, "all": most}[handover]),
         blocks=BLOCKS,
         schedule="1000,900,800,625",
         draft_steps=draft_steps,
         prompts=((0, 5, "a red ball"), (4, 6, "a blue ball")),
-        hold=hold,
         **options,
     )
 
@@ -58,9 +55,9 @@ def unscored(request: TinyRequest, scored: FinishedRun) -> TinyRequest:
 def test_reuse_changes_nothing_with_or_without_scores(options: dict[str, Any]) -> None:
     """Catches: a prediction that is handed over in one way after a score, and in another without one."""
     request = request_with(**options)
-    scored = play(request)
+    scored = fresh_run(request)
     plan = unscored(request, scored)
-    planned = play(plan)
+    planned = fresh_run(plan)
     assert_same_video(planned, scored)
     for earlier, later, fresh in ((request, plan, planned), (plan, request, scored)):
         store = Store()
@@ -75,8 +72,8 @@ def test_reuse_changes_nothing_with_or_without_scores(options: dict[str, Any]) -
 def test_rejecting_all_is_target_only_with_any_options(options: dict[str, Any]) -> None:
     """Catches: a rejected draft that hands over something else than an unscored one."""
     request = request_with(**options)
-    rejected = play(request.with_policy(scripted("r" * (BLOCKS + 2)).policy))
-    assert_same_video(rejected, play(request.with_policy(TargetOnly())))
+    rejected = fresh_run(request.with_policy(scripted("r" * (BLOCKS + 2)).policy))
+    assert_same_video(rejected, fresh_run(request.with_policy(TargetOnly())))
     assert authors(rejected) == "t" * BLOCKS
 
 
@@ -84,6 +81,6 @@ def test_rejecting_all_is_target_only_with_any_options(options: dict[str, Any]) 
 def test_keeping_all_is_draft_only_with_any_options(options: dict[str, Any]) -> None:
     """Catches: a kept draft that a handover, a score or a store of the steps changes."""
     request = request_with(**options)
-    kept = play(request.with_policy(scripted("a" * (BLOCKS + 2), forced_blocks=0).policy))
-    assert_same_video(kept, play(request.with_policy(First(0))))
+    kept = fresh_run(request.with_policy(scripted("a" * (BLOCKS + 2), forced_blocks=0).policy))
+    assert_same_video(kept, fresh_run(request.with_policy(First(0))))
     assert authors(kept) == "d" * BLOCKS

@@ -170,7 +170,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, str]] = {
         reuse,
         "hash_tensor",
         lambda tensor: str(tuple(tensor.shape)),
-        "test_reuse.py::test_change_makes_only_these_blocks_again[another clip-recompute]",
+        "test_reuse.py::test_change_makes_only_these_blocks_again[another clip-incremental]",
     ),
     "a key forgets the blocks before": (
         session,
@@ -182,7 +182,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, str]] = {
         session,
         "scores_key",
         lambda scorer, pixels, text, frames: reuse.scores_key(scorer, pixels, "", frames),
-        "test_reuse.py::test_change_makes_only_these_blocks_again[another text-recompute]",
+        "test_reuse.py::test_change_makes_only_these_blocks_again[another text-incremental]",
     ),
     "a block is decoded after the state of another one": (
         PixelStore,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_runs import ROUTERS, TinyRequest, assert_same_run, authors, play
+from small_runs import ROUTERS, TinyRequest, assert_same_run, authors, fresh_run, play
 
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.reuse import UNKNOWN, PixelStore, Store, block_key, pixels_key, scores_key, tensor_key
@@ -38,7 +38,7 @@ def test_full_store_drops_the_oldest_run() -> None:
     play(second, store)
     assert store.forgotten == store.refused == 0
     play(first, store)
-    assert_same_run(play(third, store), play(third))
+    assert_same_run(play(third, store), fresh_run(third))
     assert store.forgotten == 9
     assert play(first, store).calls == []
     assert play(third, store).calls == []
@@ -55,7 +55,7 @@ def bytes_of(request: TinyRequest) -> int:
 def test_small_store_keeps_the_beginning_of_a_run() -> None:
     """And it drops an earlier run. Catches: a video that is changed, or a run that drops its own blocks."""
     request = TinyRequest(route=Route(TargetOnly()))
-    fresh = play(request)
+    fresh = fresh_run(request)
     store = Store(limit=bytes_of(request) / 2)
     play(replace(request, seed=7, blocks=2), store)
     assert_same_run(play(request, store), fresh)
@@ -236,7 +236,7 @@ def test_changed_block_decodes_from_itself_on(place: int) -> None:
     pixels = PixelStore()
     play(SIX, store, pixels=pixels)
     video = play(changed(place), store, pixels=pixels)
-    assert_same_run(video, play(changed(place)))
+    assert_same_run(video, fresh_run(changed(place)))
     decoded = 6 - place + 1
     assert video.parts.codec.decodes == decoded
     assert [record.decodes for record in video.records] == [0] * (place - 1) + [1] * decoded
@@ -247,7 +247,7 @@ def test_an_unchanged_run_decodes_nothing() -> None:
     pixels = PixelStore()
     play(SIX, store, pixels=pixels)
     video = play(SIX, store, pixels=pixels)
-    assert_same_run(video, play(SIX))
+    assert_same_run(video, fresh_run(SIX))
     assert video.parts.codec.decodes == 0
 
 
