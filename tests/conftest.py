@@ -25,7 +25,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-COUNTING = ("test_every_step", "test_the_real_vae_needs_the_memory")
+COUNTING = ("test_every_step", "test_real_vae_peaks_as_planned")
 """Tests of live bytes. Once torch's compiler has run in a process, some tensors live longer there."""
 compiled: list[bool] = []
 
