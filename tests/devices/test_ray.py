@@ -28,7 +28,7 @@ def ray(monkeypatch) -> ToyRay:
     return toy
 
 
-def test_a_refusal_of_another_class_comes_back_from_ray(ray, tmp_path):
+def test_refusal_of_any_class_returns_from_ray(ray, tmp_path):
     """Catches: an error that Ray can carry away and not bring back."""
     task = f"unwritable {tmp_path}"
     results = dict(spread([task, "say a"], Toy, ["cpu"], ray="auto"))
@@ -36,7 +36,7 @@ def test_a_refusal_of_another_class_comes_back_from_ray(ray, tmp_path):
     assert results["say a"][0] == "cpu"
 
 
-def test_a_local_cluster_has_a_token_of_its_own(ray):
+def test_local_cluster_gets_its_own_token(ray):
     """Catches: ports on every address of the machine, and a token in a file of the home folder."""
     list(spread(["say a"], Toy, ["cpu"], ray="local"))
     assert ray.environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"
@@ -44,19 +44,19 @@ def test_a_local_cluster_has_a_token_of_its_own(ray):
     assert len(ray.environment[TOKEN]) == 64
 
 
-def test_a_cluster_elsewhere_keeps_its_settings(ray):
+def test_cluster_elsewhere_keeps_its_settings(ray):
     """Catches: a token of ours where the cluster has one already."""
     list(spread(["say a"], Toy, ["cpu"], ray="auto"))
     assert not {TOKEN, MODE, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"} & ray.environment.keys()
 
 
-def test_a_token_of_the_user_is_kept(ray, monkeypatch):
+def test_token_of_the_user_is_kept(ray, monkeypatch):
     monkeypatch.setenv(TOKEN, "a" * 64)
     list(spread(["say a"], Toy, ["cpu"], ray="local"))
     assert ray.environment[TOKEN] == "a" * 64
 
 
-def test_a_local_cluster_that_others_can_reach_is_refused(ray):
+def test_local_cluster_open_to_others_is_refused(ray):
     """Catches: a Ray that was imported before, or does not know the setting, and listens everywhere."""
     ray.address_info["node_ip_address"] = "192.0.2.2"
     with pytest.raises(BadInput, match="192\\.0\\.2\\.2"):

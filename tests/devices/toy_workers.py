@@ -31,17 +31,17 @@ class Toy:
             os._exit(7)
         if word == "wait":
             Path(rest).write_text(str(os.getpid()), encoding="utf-8")
-            patient(lambda: False)
+            wait_until(lambda: False)
         if word == "early" and rest:
             Path(rest).touch()
         if word == "early":
-            patient(stop)
+            wait_until(stop)
         return self.name, os.getpid()
 
 
-def patient(done: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     """Wait for something, and fail if it does not come."""
-    until = time.monotonic() + 600
-    while not done():
-        assert time.monotonic() < until, "it did not come"
+    deadline = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.01)
