@@ -86,11 +86,11 @@ def test_process_without_limit_uses_every_cpu(monkeypatch, tmp_path, text):
 
 
 def test_video_made_on_auto_records_the_device(files, tmp_path, capsys):
-    """And is resumed as one made on it. Catches a report or an identity that says auto, which another machine would read as another device."""
     """And is resumed as one made on it.
 
     Catches a report or an identity that says auto, which another machine would read as another device.
     """
+    video = ("--prompt", "a dog", "--blocks", "1")
     assert generate(options(files), tmp_path / "out", *video) == 0
     assert "device: cpu (" in capsys.readouterr().out
     assert report(tmp_path / "out")["settings"]["device"] == "cpu"

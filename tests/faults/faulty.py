@@ -6,7 +6,7 @@ import gc
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -121,12 +121,14 @@ class Trap:
 
     def __init__(self, at: int | None = None, error: BaseException | None = None) -> None:
         self.stages: list[str] = []
-        self._at, self._error = at, error
+        self._at = at
+        self._error = error
 
     def __call__(self, stage: str) -> None:
         self.stages.append(stage)
-        if len(self.stages) == self._at and self._error is not None:
-            error, self._error = self._error, None
+        error = self._error
+        if len(self.stages) == self._at and error is not None:
+            self._error = None  # its traceback holds what the run held
             raise error
 
     @contextmanager
@@ -145,21 +147,17 @@ class Trap:
             (Path, "replace", "move", "moved"),
             (Path, "rename", "rename", "renamed"),
         )
-        patches = [patch.object(owner, name, self._around(owner, name, *stages)) for owner, name, *stages in places]
-        for one in patches:
-            one.start()
-        try:
+        with ExitStack() as patches:
+            for owner, name, before, after in places:
+                patches.enter_context(patch.object(owner, name, self._around(owner, name, before, after)))
             yield
-        finally:
-            for one in patches:
-                one.stop()
 
     def _around(self, owner: Any, name: str, before: str, after: str) -> Callable[..., Any]:
-        honest = getattr(owner, name)
+        work = getattr(owner, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
             self(before)
-            returned = honest(*arguments, **options)
+            returned = work(*arguments, **options)
             if after:
                 self(after)
             return returned
