@@ -31,7 +31,7 @@ REQUESTS = (
 )
 
 
-def together(*tasks: Callable[[], Any]) -> list[Any]:
+def at_once(*tasks: Callable[[], Any]) -> list[Any]:
     """Run tasks in a thread each, which begin at the same moment; what one raises is raised here."""
     gate = threading.Barrier(len(tasks))
 
@@ -50,12 +50,13 @@ def video(folder: Path, request: VideoRequest, policy: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("policy", ["recompute", "incremental"])
-def test_two_runs_in_two_threads_make_what_each_makes_alone(tmp_path, policy):
-    alone = [video(tmp_path / "alone", request, policy) for request in REQUESTS]
-    for round_ in range(2):
-        folder = tmp_path / str(round_)
-        beside = together(*(partial(video, folder, request, policy) for request in REQUESTS))
-        assert all(torch.equal(one, other) for one, other in zip(alone, beside, strict=True))
+def test_runs_in_two_threads_equal_runs_alone(tmp_path, policy):
+    first_alone, second_alone = (video(tmp_path / "alone", request, policy) for request in REQUESTS)
+    for number in range(2):
+        folder = tmp_path / str(number)
+        first, second = at_once(*(partial(video, folder, request, policy) for request in REQUESTS))
+        assert torch.equal(first, first_alone)
+        assert torch.equal(second, second_alone)
 
 
 # --- what holds them apart
@@ -74,13 +75,12 @@ def write_set(folder: Path, text: str) -> bool:
     return True
 
 
-def test_runs_that_come_to_one_folder_at_once_never_mix_and_never_disturb_one_another(tmp_path):
+def test_runs_into_one_folder_never_mix(tmp_path):
     """Catches a lock that is removed while another waits for it, and folders of one that another removes."""
     folder = tmp_path / "new" / "out"
     for _ in range(20):
-        assert any(together(*(partial(write_set, folder, str(n)) for n in range(4))))
-        texts = set(contents(folder).values())
-        assert len(texts) == 1
+        assert any(at_once(*(partial(write_set, folder, str(number)) for number in range(4))))
+        assert len(set(contents(folder).values())) == 1
         assert names(folder) == OUTPUTS
         assert names(folder.parent) == ["out"]
 
@@ -93,21 +93,21 @@ with lock_folder(pathlib.Path(sys.argv[1])):
 """
 
 
-def test_what_a_process_holds_is_refused_to_another_until_it_dies(tmp_path):
+def test_folder_held_by_a_process_is_refused(tmp_path):
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "out")]
     with Popen(command, stdin=PIPE, stdout=PIPE, cwd=Path(__file__).parents[2]) as other:
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(BadInput, match="another run is writing into"), lock_folder(tmp_path / "out"):
+        with pytest.raises(BadInput, match="another run"), lock_folder(tmp_path / "out"):
             pass
         other.kill()
     with lock_folder(tmp_path / "out"):
         pass
 
 
-def test_of_runs_that_take_one_folder_at_once_one_has_it(tmp_path):
+def test_one_of_four_runs_gets_the_folder(tmp_path):
     """By a lock of the operating system, which threads contend for as processes do."""
 
-    def has_it(stack: ExitStack) -> bool:
+    def is_locked_by(stack: ExitStack) -> bool:
         with suppress(BadInput):
             stack.enter_context(lock_folder(tmp_path / "out"))
             return True
@@ -115,38 +115,40 @@ def test_of_runs_that_take_one_folder_at_once_one_has_it(tmp_path):
 
     for _ in range(20):
         with ExitStack() as stack:
-            assert sorted(together(*(partial(has_it, stack) for _ in range(4)))) == [False, False, False, True]
+            assert at_once(*[partial(is_locked_by, stack)] * 4).count(True) == 1
 
 
-def test_a_lock_whose_owner_removed_it_just_now_is_not_taken_for_the_one_of_the_next(tmp_path, monkeypatch):
+def test_removed_lock_is_not_taken_for_the_next(tmp_path, monkeypatch):
     """Catches a lock on a file that is open and has no name any more: the next run locks a new file."""
-    first, second = ExitStack(), ExitStack()
-    first.enter_context(lock_folder(tmp_path / "out"))
     fcntl = pytest.importorskip("fcntl")
-    honest = fcntl.flock
+    flock = fcntl.flock
+    first = ExitStack()
+    second = ExitStack()
+    first.enter_context(lock_folder(tmp_path / "out"))
 
-    def flock(*arguments: Any) -> None:
+    def flock_after_a_change(*arguments: Any) -> None:
+        """Lock the file that a third run opened, after the first has removed it and the second made another."""
         monkeypatch.undo()
         first.close()
         second.enter_context(lock_folder(tmp_path / "out"))
-        honest(*arguments)
+        flock(*arguments)
 
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with second, pytest.raises(BadInput, match="another run is writing into"), lock_folder(tmp_path / "out"):
+    monkeypatch.setattr(fcntl, "flock", flock_after_a_change)
+    with second, pytest.raises(BadInput, match="another run"), lock_folder(tmp_path / "out"):
         pass
     assert names(tmp_path) == []
 
 
-def test_folders_in_one_new_folder_can_be_tried_and_made_by_many_at_once(tmp_path):
+def test_many_runs_share_one_new_folder(tmp_path):
     """Catches the folder that one run made, and removes as its own, while another is about to write into it."""
 
-    def look(folder: Path) -> bool:
+    def lock_only(folder: Path) -> bool:
         with lock_folder(folder):
             return True
 
     for number in range(20):
-        folders = [tmp_path / str(number) / name for name in "abcde"]
-        assert all(
-            together(*(partial(look, f) for f in folders[:3]), *(partial(write_set, f, "x") for f in folders[3:]))
-        )
-        assert names(tmp_path / str(number)) == ["d", "e"]
+        parent = tmp_path / str(number)
+        locked = [partial(lock_only, parent / name) for name in "abc"]
+        written = [partial(write_set, parent / name, "x") for name in "de"]
+        assert all(at_once(*locked, *written))
+        assert names(parent) == ["d", "e"]
