@@ -223,10 +223,8 @@ def test_keeping_short_drafts_is_draft_only(policy, context, steps):
     """Held to whole drafts that are cut after the same step. Catches: another noise, a history of whole drafts."""
     options = {"blocks": 5, "drafter_context": context}
     kept = run(short_drafts(policy, steps), KEEP_ALL, **options)
-    draft_only = run(short_drafts(policy, steps), DRAFTER_ONLY, **options)
     whole = make_engine(policy, **FOUR)
     cut = run(replace(whole, drafter=CutDrafter(whole.drafter, steps)), DRAFTER_ONLY, **options)
-    assert torch.equal(latents_of(kept), latents_of(draft_only))
     assert torch.equal(latents_of(kept), latents_of(cut))
     assert torch.equal(frames_of(kept), frames_of(cut))
     assert passes(kept, "draft") == [steps] * 5

@@ -50,14 +50,6 @@ def test_score_exactly_at_tau_is_kept(tau):
     assert not Gate(tau).decide(1, (below, 5.0)).accepted
 
 
-def test_aggregations():
-    values = scores(0.0, 1.0, 2.0, 3.0, 10.0)
-    assert WorstFrame().aggregate(values) == 0.0
-    assert Mean().aggregate(values) == pytest.approx(3.2)
-    assert Quantile(0.5).aggregate(values) == 2.0
-    assert Quantile(0.125).aggregate(values) == 0.5
-
-
 @pytest.mark.parametrize("quantile", [0.0, 0.1, 0.37, 0.5, 1.0])
 def test_mean_and_quantile_agree_with_torch(quantile):
     """Catches: another way to interpolate, and a result that is not rounded to float32."""

@@ -124,7 +124,7 @@ def test_bad_latents_stop_the_run(index, role, bad, policy):
 
 
 @every_pair("index, bad", BLOCKS, tuple(BAD))
-def test_bad_frames_of_a_shown_block_stop_the_run(index, bad):
+def test_bad_frames_shown_stop_the_run(index, bad):
     engine = replace(make_engine(), codec=SpoiledCodec(index, BAD[bad]))
     fails(engine, Route(TargetOnly()), f"block {index + 1} has NaN or infinity in its decoded frames")
 
@@ -166,7 +166,7 @@ def test_frames_outside_0_to_1_stop_the_run(change):
 
 
 @pytest.mark.parametrize("change", NO_FRAMES)
-def test_clip_decoded_outside_0_to_1_stops_the_run(change):
+def test_clip_outside_0_to_1_stops_the_run(change):
     clip = 4 * torch.randn(1, 4, 6, *SIZE, generator=generator_of(1))
     with pytest.raises(BadInput, match=OUTSIDE):
         list(planned(engine_with(change), Route(TargetOnly()), given=clip, blocks=1).play())

@@ -103,7 +103,7 @@ def test_misfit_states_what_is_missing():
     assert f"{misfit.missing / GB:.1f} GB are missing" in plan_text(misfit)
 
 
-def test_image_of_the_node_is_planned_in_comfyui_only():
+def test_image_is_planned_in_comfyui_only():
     assert "IMAGE of 105 frames takes 0.5 GB" in plan_text(plan(24, FULL))
     assert "IMAGE" not in plan_text(plan(24, replace(FULL, where="on the command line")))
 
@@ -139,7 +139,7 @@ def test_smaller_file_is_advised_for_one_card(capsys):
     assert "With a file in w4a8: target in w4a8, everything stays" in capsys.readouterr().out
 
 
-def test_no_other_file_is_advised_where_it_is_chosen(capsys):
+def test_chosen_file_is_advised_no_more(capsys):
     assert main(["doctor", "--vram", "24", "--weight-dtype", "w4a8"]) == 0
     assert "With a file" not in capsys.readouterr().out
 
