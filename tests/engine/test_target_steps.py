@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from guided import engine_of, restyled, run_of
-from small_runs import Asked, made
+from small_runs import TinyRequest, assert_same_run, fresh_run, play
 
 from sdvg_core.engine.inputs import BlockCall, Restyle
 from sdvg_core.engine.outside import OutsidePart
@@ -131,12 +131,13 @@ def test_limit_of_all_steps_changes_no_bit(handover):
 def test_shorter_blocks_are_not_reused_as_whole_ones():
     """Catches: a key of the store without the steps left out. A limit of all steps is the same key."""
     store = Store()
-    whole = Asked(route=Route(TargetOnly()), schedule="four-step", blocks=4)
+    whole = TinyRequest(route=Route(TargetOnly()), schedule="four-step", blocks=4)
     shorter, equal = (replace(whole, route=replace(whole.route, target_steps=steps)) for steps in (2, 4))
-    made(whole, store)
-    assert made(shorter, store).reused == 1
-    assert torch.equal(made(shorter, store).latents, made(shorter, Store()).latents)
-    assert made(equal, store).calls == []
+    play(whole, store)
+    video = play(shorter, store)
+    assert video.reused == 1
+    assert_same_run(video, fresh_run(shorter))
+    assert play(equal, store).calls == []
 
 
 def test_more_steps_than_the_target_makes_are_refused():
