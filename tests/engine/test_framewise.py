@@ -95,8 +95,10 @@ def test_rejected_draft_costs_passes_over_the_remake_only(policy):
 # --- what the engine promises of every model
 
 
-@every_pair("policy, context, own_frames", (*POLICIES, *LONG), CONTEXTS, (1, 3))
-@pytest.mark.parametrize("route", ["raraarrar", "tdatrdadd"])
+ROUTES = ("raraarrar", "tdatrdadd")
+
+
+@every_pair("policy, context, own_frames, route", (*POLICIES, *LONG), CONTEXTS, (1, 3), ROUTES)
 def test_every_block_replays_with_a_smaller_drafter(policy, context, own_frames, route):
     """Catches: a cache that still holds pieces of a rejected draft; pieces kept for another block's."""
     check_pattern(route, partial(make_framewise, policy, own_frames=own_frames), context)
@@ -182,8 +184,7 @@ def framewise(policy: str) -> Engine:
     return fine_target(make_framewise(policy), policy)
 
 
-@every_pair("policy, context, make", POLICIES, CONTEXTS, (pair, framewise))
-@pytest.mark.parametrize("route", ["raraarrar", "tdatrdadd"])
+@every_pair("policy, context, make, route", POLICIES, CONTEXTS, (pair, framewise), ROUTES)
 def test_every_block_replays_with_two_patch_sizes(policy, context, make, route):
     """Catches: a cache, a rotary table or a grid of one model used for the other."""
     check_pattern(route, partial(make, policy), context)

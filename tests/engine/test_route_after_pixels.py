@@ -24,6 +24,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.settings.decision import Decision
 from sdvg_core.settings.route import ROUTE_PRESETS, Custom, First, Gate, Route, Stride, TargetOnly
 from tests.support.routers import RandomRouter
+from tests.support.thinned import in_turn
 from tests.support.tiny import (
     POLICIES,
     PROMPT,
@@ -146,8 +147,7 @@ def test_custom_router_sees_places_after_the_clip(needs_scorer: bool) -> None:
     assert set(router.asked) == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", ROUTERS)
+@in_turn("name, policy", ROUTERS, POLICIES)
 def test_two_runs_of_two_blocks_equal_one(name: str, policy: str) -> None:
     """The second goes on from the latents of the first. Catches a count that begins anew with every run."""
     router = small(ROUTERS[name])
