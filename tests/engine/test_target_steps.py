@@ -145,7 +145,7 @@ def test_more_steps_than_the_target_makes_are_refused():
         run(make_engine(**FOUR), Route(TargetOnly(), target_steps=5), blocks=2)
 
 
-def test_restyled_run_makes_the_first_step_under_a_number():
+def test_restyling_by_number_makes_the_first_step():
     """A number lowers the schedule and replaces no step. Catches: a limit that leaves out the noisiest step."""
     route = Route(TargetOnly(), target_steps=2)
     parts = replace(engine_of(), drafter=None, scorer=None)
