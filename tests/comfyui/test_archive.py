@@ -46,7 +46,7 @@ def test_the_archive_alone_makes_the_pocket_video(packed):
     assert done.outputs[KEPT]["latents"]
 
 
-def test_no_widget_takes_a_path_an_address_a_module_or_a_command(packed):
+def test_widgets_take_only_prompts_directions_and_takes(packed):
     every = packed.ask("/object_info")
     kinds = {node: inputs_of(every[node]["input"]) for node in NODES}
     found = {f"{node}.{name}" for node in NODES for name, (kind, *_) in kinds[node].items() if kind == "STRING"}
@@ -71,7 +71,7 @@ def test_every_route_is_in_security_md_and_refuses_a_page_of_another_origin(pack
             assert answer.code == 403
 
 
-def test_the_example_pack_routes_a_video_and_its_note_is_in_the_report(packed):
+def test_example_pack_routes_a_video(packed):
     """Another pack's router decides with another pack's scorer; neither imports anything of ours."""
     prompt = change(pocket(blocks=4), sampler__router=["own", 0])
     prompt["brightness"] = node("ExampleBrightness")

@@ -130,9 +130,7 @@ def calls(parts, unbroken):
 
 
 @in_turn("place, kind", PLACES, range(len(ERRORS)), ids=str)
-def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
-    place, kind, parts, unbroken, calls
-):
+def test_fault_leaves_models_and_next_run_unharmed(place, kind, parts, unbroken, calls):
     """Catches: a patch, hook or cache that outlives the run, a patcher that is not told that it is over."""
     at, (raised, expected) = (1, 1 + calls[place] // 2, calls[place])[kind], list(ERRORS.values())[kind]
     forget_beginnings()
@@ -143,7 +141,7 @@ def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
     assert same_video(video_of(a_job(parts)), unbroken)
 
 
-def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts, unbroken):
+def test_out_of_memory_refusal_keeps_no_other_error(parts, unbroken):
     """ComfyUI keeps the error for a while. Catches one that is raised while the first is still being handled."""
     with set_in("decode", parts, Trap(5, torch.OutOfMemoryError)), pytest.raises(BadInput) as raised:
         video_of(a_job(parts))
@@ -151,7 +149,7 @@ def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts, unbr
     assert raised.value.__cause__ is None
 
 
-def test_memory_is_given_back_when_the_broken_run_holds_it_no_longer(parts, unbroken, monkeypatch):
+def test_failed_run_frees_tensors_before_cache_is_emptied(parts, unbroken, monkeypatch):
     """Catches emptying the device's cache while the error, or the engine with its keys and values, is there."""
     forget_beginnings()
     job, seen = a_job(parts), []
@@ -199,7 +197,7 @@ def make_nth_job(number, parts):
 
 @pytest.mark.usefixtures("newest_runs")
 @pytest.mark.parametrize("runs", [7, pytest.param(300, marks=pytest.mark.exhaustive)])
-def test_what_a_process_holds_on_to_is_the_same_after_every_run(runs, tmp_path):
+def test_many_runs_leave_nothing_in_the_process(runs, tmp_path):
     """Catches: a cache filled by size or prompt, a thread, a file or a model that a run leaves behind."""
     parts, resident = load_parts(tmp_path), []
     settled = None
@@ -223,7 +221,7 @@ def test_what_a_process_holds_on_to_is_the_same_after_every_run(runs, tmp_path):
 
 
 @pytest.mark.usefixtures("newest_runs")
-def test_a_run_frees_what_it_held_at_once_and_not_when_python_next_looks_for_it(tmp_path):
+def test_run_frees_tensors_without_garbage_collection(tmp_path):
     """Catches objects that hold each other, and with them gigabytes of keys and values on a GPU."""
     parts = load_parts(tmp_path)
     video_of(make_nth_job(1, parts))

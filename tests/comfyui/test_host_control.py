@@ -93,7 +93,7 @@ def native(patcher, clips):
 
 
 @in_turn("strength, size", list(CONTROLS), list(LAYERS))
-def test_the_branch_over_comfyuis_modules_makes_what_comfyuis_vace_model_makes(strength, size, tmp_path):
+def test_control_branch_makes_what_comfyuis_vace_model_makes(strength, size, tmp_path):
     """Catches: hints after other layers, in another order, or of another strength."""
     clips, sizes = clips_of(CONTROLS[strength]), LAYERS[size]
     wan = comfy_wan(onto_device(load_model(tmp_path, random_weights(0, sizes))), get_preset("custom"))
@@ -115,7 +115,7 @@ def lora_on_control(patcher):
 
 
 @pytest.mark.parametrize(("stored", "change"), [(fp8, lambda p: p), (dict, lora_on_control)], ids=["fp8", "lora"])
-def test_what_the_host_does_to_a_control_model_shows_as_in_comfyuis_vace_model(stored, change, tmp_path):
+def test_casts_and_patches_reach_the_control_branch(stored, change, tmp_path):
     """Catches: weights that are read past the host's casts and patches."""
     clips = clips_of(CONTROLS["two"])
     wan = comfy_wan(onto_device(load_model(tmp_path, stored(random_weights(0, SIZES)))), get_preset("custom"))
@@ -155,7 +155,7 @@ def test_control_keeps_its_place_after_a_lock(parts, tmp_path, monkeypatch):
     assert torch.equal(again[0], frames)
 
 
-def test_chained_controls_are_read_as_comfyuis_own_model_reads_them(parts):
+def test_chained_controls_are_read_as_comfyui_does(parts):
     """Catches: latents that are not normalised, or normalised over both streams at once; a lost strength."""
     mask = torch.ones(FRAMES, 32, 32)
     mask[:, :16] = 0
@@ -169,7 +169,7 @@ def test_chained_controls_are_read_as_comfyuis_own_model_reads_them(parts):
     assert [clip.strength for clip in clips] == [0.5, 1.0]
 
 
-def test_the_memory_of_the_control_models_is_requested_and_their_passes_are_counted(parts):
+def test_memory_of_control_models_is_requested(parts):
     plain = memory_of(job_of(parts, [[torch.randn(1, 512, 32), {}]]))
     both = memory_of(replace(job_of(parts, positive(parts)), controlled=True))
     assert [name for name in both.models if name not in plain.models] == ["target control", "drafter control"]
@@ -179,7 +179,7 @@ def test_the_memory_of_the_control_models_is_requested_and_their_passes_are_coun
     assert set(both.models) <= set(PART_NAMES), "the plan on a GPU names each"
 
 
-def test_a_file_of_the_module_alone_makes_what_the_whole_vace_model_makes(parts, tmp_path):
+def test_control_module_alone_makes_the_same_video(parts, tmp_path):
     """Also partly loaded. Catches: weights without a value, another dtype, a module that ComfyUI does not move."""
     controlled = positive(parts)
     wanted = video_of(job_of(parts, controlled))
@@ -247,7 +247,7 @@ JUNK = [
 
 
 @pytest.mark.parametrize(("carried", "says"), JUNK, ids=range(len(JUNK)))
-def test_keys_of_a_conditioning_that_hold_nonsense_are_refused(parts, carried, says):
+def test_conditioning_that_holds_nonsense_is_refused(parts, carried, says):
     """The kind: what another pack puts under a key that we read. Catches: a trace, or a control without effect."""
     assert refused(job_of(parts, [[torch.randn(1, 512, 32), carried]])).startswith(says)
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.comfyui
 @pytest.mark.parametrize(
     "weights, taken", [("ema", "generator_ema"), ("raw", "generator"), ("auto", "generator_ema")]
 )
-def test_the_weights_asked_for_are_loaded_also_for_another_device(files, weights, taken):
+def test_chosen_weights_are_loaded_for_every_device(files, weights, taken):
     """Catches a reload that forgets which state dict it was; the raw weights of this file are all zero.
 
     ComfyUI's device nodes call `cached_patcher_init`; without it they leave the MODEL where it is.
@@ -47,7 +47,7 @@ def test_the_weights_asked_for_are_loaded_also_for_another_device(files, weights
 
 
 @pytest.mark.parametrize("name", [name for name, options in loading.WEIGHT_DTYPES.items() if options])
-def test_weights_are_kept_in_the_eight_bits_asked_for(files, name):
+def test_weights_are_kept_in_chosen_eight_bits(files, name):
     """For either role, by ComfyUI's own casting."""
     model = load_model(str(files.drafter), name)
     layer = model.model.diffusion_model.blocks[0].self_attn.q
@@ -57,7 +57,7 @@ def test_weights_are_kept_in_the_eight_bits_asked_for(files, name):
     assert torch.allclose(found.float(), wide, rtol=0.1, atol=0.1)
 
 
-def test_a_preset_states_the_weights_unless_the_loader_does(files):
+def test_preset_chooses_weights_unless_the_loader_does(files):
     path, raw = str(files.drafter), get_preset("causal-forcing")
     assert origin_of(load_checkpoint(path, "default", raw)).state_dict == "generator"
     assert origin_of(load_checkpoint(path, "default", raw, "ema")).state_dict == "generator_ema"
@@ -90,7 +90,7 @@ def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(files, tm
     assert (preset_of(stated).name, origin_of(stated).notes) == ("longlive-1.0", ())
 
 
-def test_a_model_of_another_loader_is_known_by_its_size(files):
+def test_model_of_another_loader_has_its_sizes_preset(files):
     model = load_model(str(files.target), "default")
     with pytest.raises(BadInput, match="no preset is known"):
         preset_of(model)
@@ -108,7 +108,7 @@ def load_by_node(**inputs):
     return loaded
 
 
-def test_a_model_of_another_loader_gets_a_preset_by_wire(files):
+def test_wired_model_gets_the_preset_of_its_loader(files):
     """A size without a preset, behind GGUF's loader. Catches: *name one*, where no node can."""
     model = load_model(str(files.target), "default")
     with pytest.raises(BadInput, match="wire it through SDVG Drafter Loader"):
@@ -171,7 +171,7 @@ def put_in(monkeypatch, gigabytes, kind="cuda"):
 
 
 @pytest.mark.parametrize("gigabytes, expected", CARDS.items())
-def test_the_choice_is_the_planners_and_what_it_plans_fits(gigabytes, expected, monkeypatch):
+def test_auto_weight_dtype_is_what_the_planner_chooses(gigabytes, expected, monkeypatch):
     put_in(monkeypatch, gigabytes)
     chosen, told = choose_weight_dtype(checkpoint(), get_preset("krea-14b"), "target")
     assert chosen == expected == (FP8 if plan(gigabytes, PlanRequest(), card=True).fp8 else DEFAULT)

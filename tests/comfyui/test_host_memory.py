@@ -117,7 +117,7 @@ def real_request(pair, dtype=torch.float16, **changes):
 # --- the same numbers
 
 
-def test_the_real_pair_needs_beside_weights_what_the_core_plans(real_pair):
+def test_real_pair_needs_what_the_core_plans(real_pair):
     """Byte for byte, in every step; on the node stands the one that needs most."""
     request = real_request(real_pair)
     assert request == PlanRequest(reward_dtype="float32"), "the dtype that `auto` chose for a CPU"
@@ -140,7 +140,7 @@ def test_each_device_is_planned_for_what_lies_there(real_pair):
     assert "vae state" not in needs[GPU].parts
 
 
-def test_a_run_is_planned_from_what_is_wired_in(parts):
+def test_run_is_planned_from_its_wires(parts):
     planned = memory_of(make_job(parts, size=(48, 32)))
     assert list(planned.models) == list(ROLES)
     assert planned.models["target"] is parts.target
@@ -183,7 +183,7 @@ def put_in(monkeypatch):
         (24 * GB, "auto", "balanced"),
     ],
 )
-def test_a_card_holds_what_the_node_says_and_no_more_is_copied_than_planned(card, kv_dtype, router, put_in):
+def test_card_holds_what_the_node_says(card, kv_dtype, router, put_in):
     """Also if another model lay there. Catches: the target last, or a request without what else is needed.
 
     The last card went out of memory on a GPU: nothing was left for CUDA's context and the allocator's gaps.
@@ -229,9 +229,7 @@ def test_a_card_holds_what_the_node_says_and_no_more_is_copied_than_planned(card
         (16 * SOLD_UNIT, "auto", "paper", True),
     ],
 )
-def test_a_run_that_no_copying_would_fit_is_refused_with_what_would_help(
-    card, kv_dtype, router, fits, real_pair, put_in
-):
+def test_run_that_cannot_fit_is_refused(card, kv_dtype, router, fits, real_pair, put_in):
     """The first card ran out of memory on a GPU after half a minute of loading, though its plan knew."""
     put_in(card, [])
     asked = real_request(real_pair, execution=Execution(kv_dtype=kv_dtype))
@@ -262,7 +260,7 @@ class Patcher:
         self.told.append("cleanup")
 
 
-def test_each_device_is_asked_once_for_its_models_in_order_and_for_its_needs(monkeypatch):
+def test_each_device_is_asked_once_for_its_models(monkeypatch):
     """Catches a request for each model (they would push one another out), and memory asked of the wrong device."""
     asked = []
     monkeypatch.setattr(comfy.model_management, "load_models_gpu", lambda p, **k: asked.append((p, k)))
@@ -276,7 +274,7 @@ def test_each_device_is_asked_once_for_its_models_in_order_and_for_its_needs(mon
 
 
 @pytest.mark.parametrize("call", ["pre_run", "cleanup"])
-def test_a_patcher_whose_callbacks_fail_does_not_keep_the_others_from_being_told(call, monkeypatch):
+def test_failing_callback_keeps_no_other_from_running(call, monkeypatch):
     """Other packs hang callbacks on a MODEL. Catches a plain loop over the patchers: it ends at the first error."""
     patchers = [Patcher(CPU), Patcher(CPU), Patcher(CPU)]
 
@@ -312,7 +310,7 @@ PLANS = {
 
 
 @pytest.mark.parametrize("usable", PLANS)
-def test_a_plan_says_what_stays_and_what_is_copied_over_the_hottest_model_last(usable):
+def test_plan_says_what_stays_and_is_copied(usable):
     plan = describe_plan(MODELS, NEEDS, usable * GB, GPU)
     assert plan == [f"cuda:0: besides weights, the run needs 10.0 GB of {usable}.0 GB. {PARTS}", *PLANS[usable]]
 
@@ -322,7 +320,7 @@ def model(size, loaded, device):
     return SimpleNamespace(load_device=device, is_dynamic=lambda: False, **sizes)
 
 
-def test_after_a_run_the_note_says_what_of_each_model_lay_there_and_the_peak_beside_the_plan(monkeypatch):
+def test_note_states_loaded_weights_and_peak_memory(monkeypatch):
     target, drafter, scorer = model(28 * GB, 11 * GB, GPU), model(3 * GB, 3 * GB, GPU), model(2 * GB, 0, CPU)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 25 * GB)
     held = {"request": PlanRequest(), "needs": {GPU: NEEDS}}
@@ -334,7 +332,7 @@ def test_after_a_run_the_note_says_what_of_each_model_lay_there_and_the_peak_bes
     assert Memory(models={"scorer": scorer, "target": target}, **held).measured() == ()
 
 
-def test_under_dynamic_vram_the_note_says_what_lies_there_and_compares_only_what_the_allocator_sees(monkeypatch):
+def test_note_under_dynamic_vram_compares_allocator_memory_only(monkeypatch):
     """Weights of dynamic VRAM are no tensors of the allocator. Catches: *planned 28.3, measured 10.9, -61.5 %*."""
     target, drafter, vae = model(28 * GB, 7 * GB, GPU), model(3 * GB, 3 * GB + 2**25, GPU), model(GB, GB, GPU)
     weights = torch.nn.Linear(2 * GB, 7, bias=False, device="meta", dtype=torch.bfloat16)
@@ -354,7 +352,7 @@ def test_under_dynamic_vram_the_note_says_what_lies_there_and_compares_only_what
     assert [line[:7] for line in held.measured()] == ["Memory:"]
 
 
-def test_a_run_that_cannot_fit_is_refused_before_anything_is_loaded_with_numbers_and_remedies(parts, monkeypatch):
+def test_run_too_large_is_refused_before_loading(parts, monkeypatch):
     loaded = []
     models = {name: model(size, 0, GPU) for name, size in MODELS.items()}
     short = Memory(request=PlanRequest(), models=models, needs={GPU: NEEDS})
@@ -374,7 +372,7 @@ def test_a_run_that_cannot_fit_is_refused_before_anything_is_loaded_with_numbers
     )
 
 
-def test_the_node_says_loading_while_weights_come_as_they_are_used(parts, monkeypatch):
+def test_node_shows_loading_while_weights_come(parts, monkeypatch):
     """Under dynamic VRAM the first block took 7 s for 1.4: its weights were loaded meanwhile."""
     shown = []
     ear = SimpleNamespace(client_id="me", send_progress_text=lambda text, *_: shown.append(text))
@@ -391,7 +389,7 @@ def test_the_node_says_loading_while_weights_come_as_they_are_used(parts, monkey
     assert not any(text.startswith("loading") for text in shown)
 
 
-def test_note_that_does_not_count_any_more_is_replaced(monkeypatch):
+def test_outdated_note_is_replaced(monkeypatch):
     """Catches: an empty text, which the page drops, so that an earlier run's note stays on the node."""
     shown = []
     ear = SimpleNamespace(client_id="me", send_progress_text=lambda text, *_: shown.append(text))
@@ -442,7 +440,7 @@ class Pages:
 
 
 @pytest.mark.parametrize("control", [False, True], ids=["", "with a control"])
-def test_dynamic_vram_keeps_what_most_blocks_use_and_the_plan_says_what_is_known(control, put_in, monkeypatch):
+def test_dynamic_vram_keeps_what_most_blocks_use(control, put_in, monkeypatch):
     """On a GPU of 24 GB the target drove the drafter out, and all notes spoke of the 28.6 GB of its file.
 
     Catches: the size of what is stored, a promise of what stays or is copied, and the target with the first claim,
@@ -506,7 +504,7 @@ def pass_peak(tree, cache, size):
 
 
 @pytest.mark.parametrize("config, size", [(WAN_1_3B, (90, 160)), (WAN_14B, FULL)], ids=["1.3B", "14B"])
-def test_caches_and_passes_of_comfyuis_models_take_what_is_planned(config, size):
+def test_comfyuis_caches_and_passes_take_what_is_planned(config, size):
     tree, tokens = empty_model(config).model.diffusion_model, size[0] * size[1] // 4
     cache = KVCache(tree, 6, tokens, torch.bfloat16, META)
     assert sizes.kv_bytes(config, 6, tokens, 2) == sum(t.nbytes for t in tree_leaves(cache._layers))
@@ -515,7 +513,7 @@ def test_caches_and_passes_of_comfyuis_models_take_what_is_planned(config, size)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_comfyuis_vae_takes_no_more(dtype):
+def test_comfyuis_vae_takes_no_more_than_planned(dtype):
     """One latent frame a call takes less for a while than ComfyUI reckons with; the plan is above both."""
     vae = EmptyVae(dtype)
     codec, z = ComfyCodec(vae), torch.empty(1, 16, 3, *FULL, device=META)

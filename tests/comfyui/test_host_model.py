@@ -67,7 +67,7 @@ def fine_weights():
 
 
 @pytest.mark.parametrize("stored", [*STORED, FINE])
-def test_our_forward_over_a_plain_model_equals_comfyuis_causal_forward(stored, tmp_path):
+def test_our_forward_equals_comfyuis_causal_forward(stored, tmp_path):
     weights = fine_weights() if stored == FINE else STORED[stored](random_weights())
     sizes, tokens = (FINE_SIZES, 6 * 8) if stored == FINE else ({}, 3 * 4)
     ours = clip(over(onto_device(load_model(tmp_path, weights, **sizes))))
@@ -77,7 +77,7 @@ def test_our_forward_over_a_plain_model_equals_comfyuis_causal_forward(stored, t
 
 
 @pytest.mark.parametrize("stated", [FINE_SIZES, {}], ids=["all sizes stated", "no patch stated"])
-def test_the_loader_node_loads_tokens_of_one_latent_pixel(stated, tmp_path, monkeypatch):
+def test_loader_node_loads_tokens_of_one_latent_pixel(stated, tmp_path, monkeypatch):
     """ComfyUI's own detection takes every Wan for one of 2 x 2. Over its modules we make what ours make."""
     path = tmp_path / "fine.safetensors"
     weights = {f"model.{name}": w.half() for name, w in fine_weights().items()}  # as the embedded set holds its own
@@ -93,7 +93,7 @@ def test_the_loader_node_loads_tokens_of_one_latent_pixel(stated, tmp_path, monk
     torch.testing.assert_close(clip(over(onto_device(loaded))), clip(ours), rtol=0, atol=2e-3)
 
 
-def test_the_first_run_of_a_process_makes_what_every_later_one_makes(tmp_path, monkeypatch):
+def test_first_run_of_a_process_equals_later_ones(tmp_path, monkeypatch):
     """Also on a GPU, where torch states its order of kernels in its first attention, over what ComfyUI asks for.
 
     The kernels differ by a rounding.
@@ -119,14 +119,14 @@ def test_the_first_run_of_a_process_makes_what_every_later_one_makes(tmp_path, m
     assert same_video(first, later), (first[1] - later[1]).norm() / later[1].norm()
 
 
-def test_a_lora_between_loader_and_sampler_works_as_in_comfyuis_forward(tmp_path):
+def test_lora_works_as_in_comfyuis_causal_forward(tmp_path):
     ours = clip(over(onto_device(with_lora(load_model(tmp_path)))))
     assert torch.equal(ours, native_clip(with_lora(load_model(tmp_path, causal=True))))
     assert not torch.equal(ours, clip(over(onto_device(load_model(tmp_path)))))
 
 
 @in_turn("stored, share", [*STORED, "float32 with a LoRA", "fp8 with a LoRA"], [0, 0.5, 0.9])
-def test_a_partly_loaded_model_makes_what_a_loaded_one_makes(stored, share, tmp_path):
+def test_partly_loaded_model_makes_the_same_latents(stored, share, tmp_path):
     """But for a LoRA on scaled weights: ComfyUI rounds what it changes only where the weights are loaded."""
     stored, _, lora = stored.partition(" with ")
     change = with_lora if lora else lambda patcher: patcher
@@ -153,7 +153,7 @@ class HostNoise:
 
 
 @pytest.mark.parametrize("skip", [1, 2, 3])
-def test_a_restyled_clip_is_what_comfyuis_sampler_makes_of_the_noised_latent(skip, tmp_path):
+def test_restyled_clip_is_what_comfyuis_sampler_makes(skip, tmp_path):
     """Catches: another mix of clip and noise, another first step, latents that are not normalised."""
     from comfy_extras.nodes_ar_video import SamplerARVideo
 
@@ -218,7 +218,7 @@ def test_an_attention_override_of_the_model_is_used(tmp_path):
     assert check_model(patched, "drafter") == ()
 
 
-def test_a_kernel_that_the_file_states_for_a_module_is_passed_on(tmp_path, monkeypatch):
+def test_kernel_that_a_module_states_is_used(tmp_path, monkeypatch):
     """As in newer versions of ComfyUI, whose attention modules carry it."""
     patcher, stated, plain = onto_device(load_model(tmp_path)), [], model.optimized_attention
 
@@ -237,7 +237,7 @@ def test_a_kernel_that_the_file_states_for_a_module_is_passed_on(tmp_path, monke
     assert stated[: len(layers)] == layers
 
 
-def test_a_prompt_shorter_than_512_rows_is_used_as_comfyui_uses_it(tmp_path):
+def test_short_prompt_is_not_padded(tmp_path):
     """Catches padding it: rows of zeros are not nothing, for the text embedding has a bias."""
     short = read_embedding([[text(rows=12), {"pooled_output": None}]], CONFIG.text_dim)
     ours = clip(over(onto_device(load_model(tmp_path))), short)
@@ -298,7 +298,7 @@ def gguf_nodes():
 @pytest.mark.exhaustive
 @pytest.mark.skipif("COMFYUI_GGUF" not in os.environ, reason="COMFYUI_GGUF names no checkout of ComfyUI-GGUF")
 @pytest.mark.parametrize("kind", ["Q8_0", "Q5_1", "Q4_0", "BF16", *K_QUANTS])
-def test_a_gguf_file_works_as_in_comfyuis_forward_also_partly_loaded_and_with_a_lora(kind, tmp_path):
+def test_gguf_file_works_as_in_comfyuis_causal_forward(kind, tmp_path):
     gguf = pytest.importorskip("gguf")
     path = tmp_path / "model.gguf"
     meant = write_gguf(gguf, path, kind)
@@ -349,12 +349,12 @@ def test_a_gguf_file_works_as_in_comfyuis_forward_also_partly_loaded_and_with_a_
         ([[text(), {"end_percent": 0.5}]], "only some denoising steps"),
     ],
 )
-def test_a_conditioning_that_is_not_one_prompt_is_refused(conditioning, sentence):
+def test_conditioning_that_is_not_one_prompt_is_refused(conditioning, sentence):
     with pytest.raises(BadInput, match=sentence):
         read_embedding(conditioning, CONFIG.text_dim)
 
 
-def test_a_text_to_video_model_passes_plain_causal_or_with_lora(tmp_path):
+def test_text_to_video_model_is_taken(tmp_path):
     plain, causal = load_model(tmp_path), load_model(tmp_path, causal=True)
     assert [check_model(one, "target") for one in (plain, causal, with_lora(plain))] == [()] * 3
     check_loras({"drafter": plain, "target": causal})
@@ -394,7 +394,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_another_wan_model_is_refused_by_what_it_is(kind, tmp_path):
+def test_another_wan_model_is_refused_by_its_kind(kind, tmp_path):
     make, sentence = FOREIGN[kind]
     with pytest.raises(BadInput, match=f"the drafter is no Wan 2.1 transformer .found: {sentence}"):
         check_model(load_model(tmp_path, make()), "drafter")

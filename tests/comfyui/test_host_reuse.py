@@ -65,7 +65,7 @@ def after_a_run(empty_store, stores, monkeypatch):
 # --- re-use -------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_run_again_makes_nothing_and_shows_the_same_video(parts, calls):
+def test_same_run_again_makes_no_block(parts, calls):
     job = scored(parts, middle_tau(parts))
     first = video_of(job)
     calls.clear()
@@ -89,7 +89,7 @@ def test_the_same_run_again_makes_nothing_and_shows_the_same_video(parts, calls)
     ],
     ids=str,
 )
-def test_a_changed_job_makes_what_a_run_from_nothing_makes(after_a_run, parts, change, unchanged):
+def test_changed_job_makes_what_a_fresh_run_makes(after_a_run, parts, change, unchanged):
     changed_job = with_inputs(scored(parts, middle_tau(parts)), **change)
     again = video_of(changed_job)
     if unchanged is not None:
@@ -135,7 +135,7 @@ def test_of_a_model_with_another_lora_file_kernel_or_number_of_threads_no_block_
     assert not any(one.reused for one in video_of(job)[2].blocks)
 
 
-def test_an_interrupt_keeps_what_was_finished(parts, calls, monkeypatch):
+def test_interrupt_keeps_finished_blocks(parts, calls, monkeypatch):
     """The next run makes no finished block again, and its video is the same."""
     job = scored(parts, middle_tau(parts), count=3, schedules=TWO_STEPS)
     whole, real = alone(job), NodeProgress.block
@@ -195,7 +195,7 @@ def test_a_stop_for_what_does_not_run_is_one_sentence():
     assert answer_stop({"node": "5"}, runs).status == 200
 
 
-def test_of_many_runs_the_newest_of_each_node_and_a_few_before_are_remembered():
+def test_newest_five_runs_of_a_node_are_remembered():
     """Catches: pictures that are gone while the next run is compared with them, and those of a whole day."""
     runs = LiveRuns()
     made = [LiveRun({"node": "5", "workflow": "w"}) for _ in range(9)]
@@ -208,7 +208,7 @@ def test_of_many_runs_the_newest_of_each_node_and_a_few_before_are_remembered():
 
 
 @pytest.mark.parametrize("kind", ["denoise", "context", "target"])
-def test_a_run_stops_before_a_pass_of_any_kind(kind, monkeypatch):
+def test_interrupt_stops_a_run_before_any_pass(kind, monkeypatch):
     """Our own check: ComfyUI's progress bar, which would stop a denoising step as well, is not connected here."""
     monkeypatch.setattr(comfy.utils, "PROGRESS_BAR_HOOK", None)
     progress = NodeProgress(None, blocks=1, steps=4)

@@ -57,7 +57,7 @@ def in_blocks(codec, blocks):
 
 
 @pytest.mark.parametrize("pattern", ["".join(p) for p in product("ar", repeat=3)])
-def test_emitted_frames_are_comfyuis_decode_of_the_emitted_latents(pattern, vae):
+def test_emitted_frames_are_comfyuis_decode_of_their_latents(pattern, vae):
     """Catches a state that a rejected draft left its mark on, or that a second decode from it changes."""
     codec, state, kept, shown = ComfyCodec(vae), None, [], []
     for i, outcome in enumerate(pattern):
@@ -76,7 +76,7 @@ CUTS = [(1, 3, 3, 3), (1, 2, 1, 3, 1, 1, 2), (4, 1, 4)]
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
-def test_blocks_of_any_lengths_are_decoded_as_in_one_go(cut, vae):
+def test_blocks_of_any_lengths_decode_as_a_whole(cut, vae):
     """A start image is a block of one. Catches that ComfyUI's layers forget the frame before a block of one."""
     latents = draw(1, sum(cut))
     assert torch.equal(in_blocks(ComfyCodec(vae), latents.split(cut, dim=2)), whole(vae, latents))
@@ -151,7 +151,7 @@ def made(parts, **changes):
     return frames, latent["samples"], report
 
 
-def test_a_taehv_alone_decodes_everything_and_the_report_says_so(parts, tae):
+def test_taehv_alone_decodes_the_video_with_a_note(parts, tae):
     frames, _, report = made(replace(parts, vae=tae), tae_kind="taew2_1")
     assert frames.shape == (69, 32, 32, 3)
     assert float(frames.min()) >= 0
@@ -209,14 +209,14 @@ def two_blocks(parts, vae, *, incremental=True, **more):
     return frames
 
 
-def test_without_an_encoder_a_taehv_decodes_a_video_that_needs_none(parts, half):
+def test_taehv_without_encoder_decodes_a_video(parts, half):
     assert two_blocks(parts, half).shape == (21, 32, 32, 3)
     with pytest.raises(BadInput, match="has no encoder"):
         codec_of(half, "taew2_1").encode(CLIP.movedim(-1, 1)[None])
 
 
 @pytest.mark.parametrize("need", [*WAYS, "the target's context"])
-def test_without_an_encoder_a_taehv_is_refused_where_one_is_needed(parts, half, need):
+def test_missing_encoder_is_refused_where_one_is_needed(parts, half, need):
     with pytest.raises(BadInput, match=f"the VAE has no encoder, which {need} needs; give the Wan 2.1 VAE"):
         two_blocks(parts, half, incremental=need in WAYS, **WAYS.get(need, {}))
 

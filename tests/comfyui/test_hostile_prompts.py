@@ -67,14 +67,14 @@ def prompts():
     return {SAMPLER: nodes, **shown, REPORT: nodes}
 
 
-def test_unspoiled_they_all_run(server, prompts):
+def test_unspoiled_prompts_run(server, prompts):
     """Without it, prompts that nothing comes of would prove nothing."""
     for prompt in prompts.values():
         server.make(prompt)
 
 
 @pytest.mark.parametrize("seeds", [range(210), pytest.param(range(210, 5210), marks=pytest.mark.exhaustive)])
-def test_spoiled_prompts_are_refused_in_a_sentence_and_the_server_stays_up(seeds, server, prompts, outside):
+def test_spoiled_prompts_are_refused_by_a_living_server(seeds, server, prompts, outside):
     refusals = Counter()
     for seed in seeds:
         prompt, workflow = spoiled(Random(seed), prompts, str(outside))

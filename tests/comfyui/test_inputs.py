@@ -53,7 +53,7 @@ def made(server, prompt):
     return given, new, done.record()
 
 
-def test_a_clip_is_extended_and_its_frames_are_shown_as_they_were(server):
+def test_extended_clip_keeps_its_frames(server):
     given, new, record = made(server, twice({"use_as": "extend"}))
     assert len(given) == 21
     assert len(new) == 21 + 24
@@ -93,7 +93,7 @@ def video_of(way, path):
         ("part of a file", [*[2] * 12, 3, 4], "3 frames at "),
     ],
 )
-def test_a_video_is_taken_by_its_time_stamps_or_its_rate(way, shown, taken, tmp_path):
+def test_video_is_read_by_time_stamps_or_rate(way, shown, taken, tmp_path):
     """Catches: frames taken by their index, or a variable rate by its average."""
     start = StartNode.execute(use_as={"use_as": "extend"}, video=video_of(way, tmp_path / "clip.mkv")).args[0]
     near = (start.images[:, 0, 0, :1] - GREYS).abs().argmin(dim=1).tolist()
@@ -111,7 +111,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("wrong", "says"), WRONG)
 @pytest.mark.parametrize("use", ["extend", "first frame"])
-def test_a_video_of_another_pack_that_holds_nonsense_is_refused_in_a_sentence(use, wrong, says):
+def test_video_that_holds_nonsense_is_refused(use, wrong, says):
     """The kind: what a wire of any kind carries, one level down. Catches an error of torch or of arithmetic."""
     parts = {"images": torch.zeros(9, 8, 8, 3), "audio": None, "frame_rate": Fraction(8), **wrong}
     video = InputImpl.VideoFromComponents(Types.VideoComponents(**parts))
@@ -150,7 +150,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("use", ["extend", "first frame"])
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_damaged_clip_is_refused_in_a_sentence(damage, use, tmp_path):
+def test_damaged_clip_is_refused(damage, use, tmp_path):
     """Catches: an error of FFmpeg's, or of a list without a video, on the node."""
     path = tmp_path / "clip.mp4"
     DAMAGED[damage](path)
@@ -159,13 +159,13 @@ def test_damaged_clip_is_refused_in_a_sentence(damage, use, tmp_path):
     assert "index" not in str(refusal.value)
 
 
-def test_damaged_clip_in_memory_is_refused_in_a_sentence():
+def test_damaged_clip_in_memory_is_refused():
     """Catches: a remedy that takes every VIDEO for a file with a name."""
     with pytest.raises(BadInput, match="the video cannot be read"):
         StartNode.execute(use_as={"use_as": "extend"}, video=InputImpl.VideoFromFile(io.BytesIO(bytes(4000))))
 
 
-def test_damaged_trimmed_clip_is_refused_in_a_sentence(tmp_path):
+def test_damaged_trimmed_clip_is_refused(tmp_path):
     """Catches: an error where ComfyUI asks the file how long it is, before we do."""
     path = tmp_path / "clip.mp4"
     path.write_bytes(bytes(4000))
@@ -222,7 +222,7 @@ def test_colours_that_are_not_read_are_refused_and_alpha_is_said(tmp_path):
     assert start.taken.endswith(" without alpha")
 
 
-def test_a_word_leaves_out_steps(server):
+def test_strength_by_word_leaves_out_steps(server):
     use = {"use_as": "restyle", "use_as.strength": "light"}
     given, new, record = made(server, twice(use))
     assert [block["target"]["denoising_passes"] for block in record["blocks"]] == [1, 1]
@@ -231,7 +231,7 @@ def test_a_word_leaves_out_steps(server):
     assert record["request"]["strength"] == "light"
 
 
-def test_a_first_frame_is_the_sampler_s_start_image(server):
+def test_first_frame_acts_as_the_start_image(server):
     prompt = twice({"use_as": "first frame"})
     _, new, record = made(server, prompt)
     prompt[SECOND]["inputs"] |= {"start_image": [SAMPLER, 0]}
@@ -254,7 +254,7 @@ def test_a_first_frame_is_the_sampler_s_start_image(server):
         ({"start": {"use_as": "melt"}}, "there is no use_as 'melt'; choose first frame, extend, restyle"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(change, says, server):
+def test_start_that_cannot_be_is_refused(change, says, server):
     prompt = twice({"use_as": "extend"})
     for name, inputs in change.items():
         kept = {**prompt[name]["inputs"], **inputs}
@@ -288,7 +288,7 @@ def encoded(text):
     return [[torch.zeros(1, 4, 8), {}]] if not text else with_text([[torch.zeros(1, 4, 8), {}]], text)
 
 
-def test_the_conditioning_of_sdvg_prompt_carries_its_text_beside_what_the_encoder_made():
+def test_conditioning_of_sdvg_prompt_carries_its_text():
     [conditioning] = Prompt.execute(clip=Reader(), text=SHOWN).args
     assert carried_text(conditioning) == SHOWN
     [[embedding, extras]] = conditioning
@@ -298,7 +298,7 @@ def test_the_conditioning_of_sdvg_prompt_carries_its_text_beside_what_the_encode
 
 
 @pytest.mark.parametrize("odd", [[], [*encoded(SHOWN), *encoded(STALE)], [[None, {"sdvg_text": 3}]]])
-def test_a_conditioning_that_is_not_of_one_text_carries_none(odd):
+def test_conditioning_without_a_single_text_carries_none(odd):
     assert carried_text(odd) == ""
 
 
@@ -312,7 +312,7 @@ def test_a_conditioning_that_is_not_of_one_text_carries_none(odd):
         ("", "", "", 0),
     ],
 )
-def test_the_text_of_the_conditioning_counts_and_another_one_beside_it_is_noted(carried, typed, counts, notes):
+def test_carried_text_counts_and_another_is_noted(carried, typed, counts, notes):
     [entry], told = resolve_texts([PromptEntry(3, encoded(carried), typed)])
     assert entry.text == counts
     assert len(told) == notes
@@ -327,7 +327,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_of_a_conditioning_that_was_changed_since_the_typed_text_counts(change):
+def test_typed_text_counts_for_a_changed_conditioning(change):
     """ComfyUI's nodes pass the text on with another embedding, so it is not all that the video shows."""
     one, other = ([[torch.full((1, 4, 8), value), {}]] for value in (1.0, 2.0))
     changed = change(with_text(one, SHOWN), with_text(other, STALE))
@@ -342,7 +342,7 @@ def test_of_a_conditioning_that_was_changed_since_the_typed_text_counts(change):
 BALL, SNOW = (f"a big {what} drifts right from the left over {ground}" for what, ground in THINGS)
 
 
-def test_lines_of_the_prompt_begin_at_their_blocks_and_what_is_before_them_is_used_again(server):
+def test_prompt_line_changes_only_blocks_after_it(server):
     """Catches: lines that never reach the sampler, and blocks made again that no line changed."""
 
     def made(text):
@@ -376,7 +376,7 @@ def test_lines_are_prompts_of_a_schedule_with_those_of_the_nodes():
         Prompt.execute(clip=Reader(), text="a sea\n7: a storm\n5: a lake")
 
 
-def test_the_pocket_world_shows_the_nearest_prompt_scores_by_it_and_the_report_says_so(server):
+def test_pocket_shows_and_scores_the_nearest_prompt(server):
     prompt = pocket(blocks=2)
     prompt[POCKET]["inputs"]["prompt"] = "two whales sing over the sea\n2 CUT: snow"
     prompt[REPORT]["inputs"]["prompt_in_report"] = True

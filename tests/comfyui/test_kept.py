@@ -63,7 +63,7 @@ def folder():
     return Path(folder_paths.get_output_directory()) / store.FOLDER
 
 
-def test_with_kept_blocks_the_rest_is_what_a_run_from_nothing_makes(parts, kept):
+def test_blocks_after_a_lock_stay_the_same(parts, kept):
     text, frames, latents = kept
     again = run_job(make_job(parts), text)
     assert torch.equal(again[0], frames)
@@ -144,7 +144,7 @@ def altered(latents, at):
     ],
     ids=str,
 )
-def test_a_lock_with_another_latent_size_or_start_is_refused(kept, lock, change):
+def test_altered_lock_is_refused(kept, lock, change):
     """The kind: a file that is taken by its name. Catches: other latents under a lock's name, by one bit."""
     saved = load_latents(lock)
     if isinstance(change, int):
@@ -156,7 +156,7 @@ def test_a_lock_with_another_latent_size_or_start_is_refused(kept, lock, change)
         find_kept(kept[0])
 
 
-def test_a_lock_that_was_renamed_or_is_named_for_other_blocks_is_refused(kept, lock):
+def test_lock_named_for_other_blocks_is_refused(kept, lock):
     """Catches: the lock of another video, renamed to this one's; one of four blocks taken for one of two."""
     other = store._path("0123456789abcdef")
     other.write_bytes(lock.read_bytes())
@@ -192,7 +192,7 @@ def starts(latents):
 
 
 @pytest.mark.parametrize("start", ["start_image", "start", "continue_from"])
-def test_a_lock_after_a_start_is_found_by_what_its_file_holds(parts, kept, monkeypatch, start):
+def test_lock_after_a_start_is_read_from_disk(parts, kept, monkeypatch, start):
     """With the frames before its first block. The kind: all that a digest is made of comes back from the disk."""
     job = replace(with_inputs(make_job(parts), blocks=6), **{start: starts(kept[2])[start]})
     _, whole, _, live = run_job(job)
@@ -203,7 +203,7 @@ def test_a_lock_after_a_start_is_found_by_what_its_file_holds(parts, kept, monke
 
 
 @pytest.mark.parametrize("start", ["start_image", "start", "continue_from", ""])
-def test_a_start_that_the_kept_blocks_replace_is_told(parts, kept, start):
+def test_start_that_a_lock_replaces_is_noted(parts, kept, start):
     """The kind: an input that another one makes moot. Catches: a picture that is wired, changed, and not read."""
     text, frames, latents = kept
     job = replace(make_job(parts), **({start: starts(latents)[start]} if start else {}))
@@ -341,7 +341,7 @@ def test_lock_of_one_frame_is_no_picture(parts):
     assert torch.equal(again[1]["samples"], latent["samples"])
 
 
-def test_a_disk_that_is_full_is_one_sentence_and_leaves_no_half_file(parts, kept, tmp_path, monkeypatch):
+def test_full_disk_leaves_no_half_lock(parts, kept, tmp_path, monkeypatch):
     def fill(path, *_):
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -368,7 +368,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("change, text, sentence", REFUSED, ids=str)
-def test_what_cannot_be_kept_is_refused_before_anything_runs(parts, kept, change, text, sentence):
+def test_lock_that_cannot_be_used_is_refused(parts, kept, change, text, sentence):
     named, *_ = kept
     size = {"width": 32, "height": 32, "blocks": 9, **change}
     with pytest.raises(BadInput, match=sentence):
@@ -377,7 +377,7 @@ def test_what_cannot_be_kept_is_refused_before_anything_runs(parts, kept, change
         run_job(with_inputs(make_job(parts), **change), text or named)
 
 
-def test_a_run_up_to_a_block_makes_the_beginning_of_the_whole_one(parts):
+def test_shortened_run_is_the_beginning_of_the_whole(parts):
     """As takes that are compared are made. Catches a route planned for fewer blocks."""
     whole = video_of(make_job(parts))
     part = video_of(replace(make_job(parts), until_block=5))
@@ -401,7 +401,7 @@ def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts, kept):
         run_job(replace(make_job(parts), until_block=9), text_of(live, 9))
 
 
-def test_after_twenty_runs_the_beginning_on_the_screen_can_be_kept(parts):
+def test_blocks_on_the_screen_stay_lockable(parts):
     """That of the newest run of every node: the twenty share theirs, and another node has made none meanwhile.
 
     Kind: a store with a limit drops what was used longest ago, and never what a page shows. Catches also: the

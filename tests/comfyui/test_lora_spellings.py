@@ -283,7 +283,7 @@ def patched(folder, tensors, weights=None):
 
 
 @pytest.mark.parametrize("spelling", TABLE)
-def test_a_lora_changes_the_weights_that_it_changes_in_comfyui(tmp_path, spelling):
+def test_lora_changes_weights_as_in_comfyui(tmp_path, spelling):
     """The kind: a spelling of the same names.
 
     To rounding, or it is refused. Catches: a spelling that is not read, another scale, a part left out.
@@ -320,7 +320,7 @@ def values_of(linear):
 
 
 @pytest.mark.parametrize("stored", ["fp8", "scaled fp8"])
-def test_a_lora_on_fp8_weights_makes_comfyuis_weights_to_a_step_of_fp8(tmp_path, stored):
+def test_lora_on_fp8_weights_is_comfyuis_when_rounded(tmp_path, stored):
     """ComfyUI rounds up or down by chance, the command line to the nearest."""
     patcher = onto_device(patched(tmp_path, lora(OURS), STORED[stored](random_weights())))
     save_file(dict(lora(OURS)), tmp_path / "lora.safetensors")

@@ -54,7 +54,7 @@ def in_api_form(workflow):
 
 
 @pytest.mark.parametrize("blocks", [2, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (4, 7, 9))])
-def test_the_template_saves_every_frame_of_parts_of_any_length(blocks, server):
+def test_long_video_template_saves_every_frame(blocks, server):
     """As it is saved, but for models, size and length. Catches a cut of 81 frames, whatever was handed over."""
     prompt = in_api_form(TEMPLATE)
     cuts = {key: dict(node["inputs"]) for key, node in prompt.items() if "SDVG" not in node["class_type"]}
@@ -109,7 +109,7 @@ EVERY_STOP = [(blocks, stop) for blocks in (2, 4, 9) for stop in range(1, blocks
 
 @pytest.mark.usefixtures("empty_store")
 @pytest.mark.parametrize(("blocks", "stop"), EVERY_STOP)
-def test_after_a_stop_in_every_block_of_the_first_part_no_frame_is_lost_and_none_twice(blocks, stop, parts, whole):
+def test_stop_in_the_first_part_loses_no_frame(blocks, stop, parts, whole):
     """A stop after the last block is none. Two parts are the clip made whole, as long as the second one gets all of
     the first; beyond that, their frames are counted. LATENT is in ComfyUI's scale, which rounds.
     """

@@ -78,7 +78,7 @@ def test_the_command_line_makes_what_the_nodes_make(form, dtype, most, tmp_path,
     assert float((ours - theirs).norm() / theirs.norm()) <= most
 
 
-def test_a_quantised_file_is_computed_in_bfloat16_by_default(tmp_path):
+def test_quantised_file_is_computed_in_bfloat16(tmp_path):
     assert load_wan(write(tmp_path / "q.safetensors", HERE[0])).ops.dtype == HALF
 
 
@@ -123,7 +123,7 @@ def test_a_lora_makes_the_numbers_that_comfyui_makes(form, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "noted"), [("LoraLoaderModelOnly", True), ("LoraLoaderBypassModelOnly", False)])
-def test_a_merged_lora_has_a_note_that_names_the_bypass(kind, noted, loras, tmp_path):
+def test_note_on_merged_lora_names_the_bypass(kind, noted, loras, tmp_path):
     """Catches bits that change with the memory, unsaid."""
     save_lora(loras, "l.safetensors")
     patcher = load(write(tmp_path / "q.safetensors", HERE[0]))
@@ -133,7 +133,7 @@ def test_a_merged_lora_has_a_note_that_names_the_bypass(kind, noted, loras, tmp_
     assert notes_of(patcher) == ()
 
 
-def test_a_format_that_this_comfyui_lacks_is_refused_before_it_raises(tmp_path, monkeypatch):
+def test_format_that_comfyui_lacks_is_refused(tmp_path, monkeypatch):
     path = write(tmp_path / "q.safetensors", "int8")
     monkeypatch.setattr(files, "QUANT_ALGOS", {})
     with pytest.raises(BadInput, match=r"ComfyUI reads from 0\.27 on"):

@@ -42,7 +42,7 @@ def policy(monkeypatch):
     return found
 
 
-def test_a_new_router_starts_with_what_the_command_line_starts_with(policy):
+def test_new_router_starts_with_the_command_lines_preset(policy):
     """A page takes the first choice."""
     assert policy.options[0].key == DEFAULT_PRESET
 
@@ -90,7 +90,7 @@ GATE = {f"router__policy__{name}": GONE for name in ("forced_blocks", "bail_out"
 """The pocket workflow's router without the inputs that older workflows had under every route."""
 
 
-def test_inputs_of_older_prompts_go_to_the_route_that_reads_them(server):
+def test_router_inputs_of_older_prompts_still_count(server):
     """Catches: a workflow in API form, saved before, that is refused, or made without its numbers."""
     older = {"router__forced_blocks": 2, "router__bail_out": 3, "router__handover": 1}
     settings = server.make(pocket(2, **GATE, **older)).record()["settings"]["route"]
@@ -158,7 +158,7 @@ def test_tooltips_readme_and_notes_say_what_the_weights_and_the_study_come_to(po
 
 
 @pytest.mark.parametrize("page", ["SDVGQualityRouter.md", "SDVGQualityRouter/zh.md"])
-def test_the_help_page_says_what_the_weights_come_to(page, costs):
+def test_help_page_states_computed_costs(page, costs):
     """Catches: a row of the table with another preset's figure, or an older one."""
     rows = re.findall(
         r"^\| (\w[\w-]*).*\| (0\.\d\d|1) \| ([\d.]+) \|$", read(f"nodes/web/docs/{page}"), re.MULTILINE
@@ -189,7 +189,7 @@ ROUTES = {
 """Of five blocks, by policy: `h` the target from the drafter's first steps, `?` by the score."""
 
 
-def test_every_policy_of_the_node_makes_its_route_with_the_numbers_it_starts_with(policy, server):
+def test_every_policy_makes_its_route(policy, server):
     """Catches: a policy that the node offers and cannot run."""
     assert [option.key for option in policy.options] == list(ROUTES)
     for option in policy.options:
@@ -205,7 +205,7 @@ def letters_of(blocks):
 
 
 @pytest.mark.parametrize("alone, other", [("drafter", "target"), ("target", "drafter")])
-def test_one_model_alone_runs_under_the_policy_that_asks_for_no_other(alone, other, server):
+def test_one_model_runs_alone_under_its_policy(alone, other, server):
     """Though forced_blocks is 1, as on every new node. Catches: a first block that raises what the policy says.
 
     Without a reward file, and compared with nothing.
@@ -219,7 +219,7 @@ def test_one_model_alone_runs_under_the_policy_that_asks_for_no_other(alone, oth
 
 
 @pytest.mark.parametrize("goes_on", [pytest.param(False, marks=pytest.mark.exhaustive), True])
-def test_a_budget_buys_the_route_that_its_sentence_tells(goes_on, server):
+def test_budget_buys_the_route_that_is_noted(goes_on, server):
     """Catches: a start image, or blocks of another run, counted as blocks bought."""
     budget = {"router__policy": "budget", "router__policy__budget": 0.98, "router__scorer": GONE}
     prompt, report = pocket(4, **budget, sampler__vae=[POCKET, 3]), REPORT

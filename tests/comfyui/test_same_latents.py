@@ -111,7 +111,7 @@ class Hidden:
 
 
 @pytest.mark.parametrize("options, changes, inputs", CASES.values(), ids=CASES)
-def test_nodes_and_command_line_make_decide_and_say_the_same(options, changes, inputs, tmp_path, monkeypatch):
+def test_nodes_make_what_the_command_line_makes(options, changes, inputs, tmp_path, monkeypatch):
     files = write_random_set(tmp_path / "models")
     theirs, written = by_command_line(files, tmp_path / "out", options)
     monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))

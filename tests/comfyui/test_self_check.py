@@ -46,7 +46,7 @@ FINE = "tokens of one latent pixel"
 
 
 @in_turn("stored, share", [*STORED, "float32 with a LoRA", FINE], [None, 0, 0.5])
-def test_a_host_that_agrees_is_taken_whatever_the_weights_are_stored_in(stored, share, parts, tmp_path):
+def test_host_that_agrees_is_taken(stored, share, parts, tmp_path):
     """Also partly loaded; and nothing is left on the MODEL."""
     stored, _, lora = stored.partition(" with ")
     if stored == FINE:
@@ -72,7 +72,7 @@ def test_a_passed_check_stands_in_the_record_alone(parts):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_model_that_computes_in_sixteen_bits_is_also_tried_in_float32(dtype, tmp_path):
+def test_sixteen_bit_model_is_also_compared_in_float32(dtype, tmp_path):
     """Catches: layers that ComfyUI loaded in the dtype they run in, which take no other without a cast."""
     patcher = load_model(tmp_path, {name: w.to(dtype) for name, w in random_weights().items()})
     patcher.model.diffusion_model.to(dtype).patch_embedding.float()
@@ -115,7 +115,7 @@ def test_every_quantised_form_of_the_host_is_taken(form, parts, tmp_path):
     assert torch.equal(theirs, ours)
 
 
-def test_layers_that_take_no_float32_are_compared_in_their_own_dtype(tmp_path):
+def test_layers_without_float32_are_compared_in_their_dtype(tmp_path):
     """As those of 4 bits on a GPU."""
     patcher = load_model(tmp_path)
 
@@ -230,7 +230,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize("plant, part", PLANTED, ids=lambda value: getattr(value, "__name__", value))
-def test_a_changed_host_is_refused_with_its_version_the_part_and_the_difference(plant, part, parts, tmp_path):
+def test_changed_host_is_refused_with_part_and_difference(plant, part, parts, tmp_path):
     job = job_over(replace(parts, vae=load_vae()), load_model(tmp_path))
     control = load_vace(tmp_path, 7, CONFIG, 1)
     job.target.set_attachments(CONTROL, control)
@@ -253,14 +253,14 @@ def test_a_changed_host_is_refused_with_its_version_the_part_and_the_difference(
     assert ("apart in float32" in message) == (plant not in WRONG_CALLS), message
 
 
-def test_numbers_that_run_over_in_the_host_too_are_left_to_the_run(tmp_path):
+def test_infinite_numbers_are_left_to_the_run(tmp_path):
     patcher = load_model(tmp_path)
     with torch.no_grad():
         patcher.model.diffusion_model.head.head.weight.fill_(float("inf"))
     assert compared(patcher, torch.float32) == {}
 
 
-def test_being_out_of_memory_is_told_as_such(parts, tmp_path):
+def test_check_out_of_memory_is_refused(parts, tmp_path):
     job = job_over(parts, load_model(tmp_path))
 
     def full(*args, **more):

@@ -78,7 +78,7 @@ def test_a_number_that_a_choice_ignores_is_not_needed(server):
     assert server.make({EXTRA: loader, "see": prompt["see"]}).status == "success"
 
 
-def test_a_run_makes_the_latents_of_the_command_line(server, tmp_path):
+def test_run_makes_the_command_lines_latents(server, tmp_path):
     """ComfyUI's attention adds up in another order: 1.2e-5 apart, of values that spread by 1.2."""
     threads = torch.get_num_threads()
     torch.set_num_threads(int(ENVIRONMENT["OMP_NUM_THREADS"]))
@@ -137,7 +137,7 @@ def run_python(code, folder):
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=900).stdout
 
 
-def test_the_pack_asks_for_nothing_that_comfyui_does_not_install():
+def test_pack_requires_only_what_comfyui_installs():
     """Catches a dependency that would be installed into a user's environment, or missing from it."""
     lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     assert all(line.startswith("#") for line in lines)
@@ -186,7 +186,7 @@ REFUSED_BY_US = [
 
 
 @pytest.mark.parametrize(("changes", "says"), REFUSED_BY_US, ids=[says for _, says in REFUSED_BY_US])
-def test_what_only_a_node_can_see_is_refused_in_its_own_sentence(changes, says, server):
+def test_node_refuses_what_it_alone_can_see(changes, says, server):
     error = assert_refused(server, pocket(**changes), says)
     assert (", or update SDVG, which is" in error) is says.startswith(("there is no", "this node has no"))
 
@@ -199,7 +199,7 @@ def test_what_only_a_node_can_see_is_refused_in_its_own_sentence(changes, says, 
         ("none", "this route needs a scorer; "),
     ],
 )
-def test_a_missing_reward_file_is_named_with_folder_and_source_before_anything_loads(file, says, server):
+def test_missing_reward_file_is_named_with_its_source(file, says, server):
     alone = server.folder / "models" / "image_reward" / "alone"
     alone.mkdir(exist_ok=True)
     (alone / "ImageReward.pt").touch()
@@ -257,7 +257,7 @@ LANGUAGES = ("en", "zh")
 
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("page_of", ["{}.md", "{}/zh.md"])
-def test_a_help_page_is_served_with_its_pictures_and_names_every_input(server, schemas, node, page_of):
+def test_help_page_shows_pictures_and_every_input(server, schemas, node, page_of):
     """Pictures lie where the help panel looks: relative to the folder of all pages, for translations too."""
     folder = f"/extensions/{CNR}/docs"
     text = server.raw(f"{folder}/{page_of.format(node)}").decode()
@@ -324,7 +324,7 @@ def test_chinese_says_as_much_as_english(server):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_no_name_has_a_sign_that_means_something_to_the_page(server, language):
+def test_names_hold_no_placeholders_or_links(server, language):
     """The page formats names and descriptions, and would take these for placeholders, links and plurals."""
     for kind in NODES:
         words = server.ask("/i18n")[language]["nodeDefs"][kind]

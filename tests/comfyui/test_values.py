@@ -102,14 +102,14 @@ BAD = [
 
 
 @pytest.mark.parametrize("node, values, says", BAD)
-def test_what_no_widget_could_hold_is_refused_by_its_name(node, values, says):
+def test_value_that_no_widget_holds_is_refused(node, values, says):
     """Over a wire ComfyUI looks neither at ranges nor at choices, nor at kinds where the wire is one of any."""
     with pytest.raises(BadInput, match=says):
         check_values(node.define_schema().inputs, values)
 
 
 @pytest.mark.parametrize("text, says", [("a\x00b", "control character U\\+0000"), ("a " * 15_000, "over 20000")])
-def test_a_prompt_that_is_no_text_is_refused_whether_or_not_it_is_scored(text, says):
+def test_prompt_that_is_no_text_is_refused(text, says):
     for scored in (True, False):
         with pytest.raises(BadInput, match=says):
             read_conditions((PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], text),), 8, scored=scored)
@@ -122,7 +122,7 @@ def test_a_text_that_nobody_reads_may_be_empty():
         read_conditions(prompts, 8, scored=True)
 
 
-def test_a_models_folder_that_cannot_be_written_is_told_and_does_no_harm(tmp_path, monkeypatch, caplog):
+def test_unwritable_models_folder_is_logged_and_harmless(tmp_path, monkeypatch, caplog):
     """A container may mount its models read-only. A file in the folder's place refuses to root as well."""
     folders = {name: of for name, of in folder_paths.folder_names_and_paths.items() if name != router.REWARD_FOLDER}
     monkeypatch.setattr(folder_paths, "folder_names_and_paths", folders)
@@ -134,7 +134,7 @@ def test_a_models_folder_that_cannot_be_written_is_told_and_does_no_harm(tmp_pat
     assert "image_reward" in caplog.text
 
 
-def test_inputs_of_an_option_that_is_not_chosen_are_told_in_the_log(caplog):
+def test_inputs_of_another_option_are_logged(caplog):
     """As an API prompt has them whose policy was changed. Catches: dropped without a word."""
     values = {"reward_file": "none"}
     values |= {"device": "default", "dtype": "auto", "policy": {"policy": "always-target"}}
@@ -153,7 +153,7 @@ def test_directions_are_taken_as_people_type_them():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_pictures_of_any_precision_are_read_as_their_values_are(dtype):
+def test_pictures_of_any_precision_are_read_alike(dtype):
     """The kind: a dtype that no node of ComfyUI's gives, and another pack's may. Catches: a trace for bfloat16."""
     images = torch.rand(3, 40, 24, 3).to(dtype)
     for how, read in (
@@ -163,7 +163,7 @@ def test_pictures_of_any_precision_are_read_as_their_values_are(dtype):
         assert torch.equal(read(images), read(images.float())), how
 
 
-def test_a_batch_as_start_image_is_told():
+def test_batch_as_start_image_is_noted():
     """Only its first picture is used. Catches the note of the crop in its place."""
     told = "The start image is a batch of 2 pictures; the video starts from the first."
     assert crop_note(torch.zeros(2, 32, 32, 3), 32, 32) == (told,)
@@ -180,7 +180,7 @@ def test_start_hands_on_all_pictures():
 
 
 @pytest.mark.parametrize("opacity", [1.0, 0.996])
-def test_alpha_of_a_start_is_told_where_it_is(opacity):
+def test_dropped_alpha_of_a_start_is_noted(opacity):
     """Some nodes give pictures of four channels. Catches: it is dropped unsaid, or told of an opaque one."""
     images = torch.ones(2, 32, 32, 4)
     images[0, 0, 0, 3] = opacity
@@ -205,7 +205,7 @@ def test_a_clip_note_says_what_became_of_it(taken, size, words):
     assert re.findall("cropped|scaled", clip.note) == re.findall("cropped|scaled", " ".join(words))
 
 
-def test_an_api_prompt_without_a_widget_gets_the_default_that_the_widget_shows():
+def test_missing_api_input_gets_its_widgets_default():
     """The kind: a default written twice. Catches 2 GB for re-use where the widget, its help and README say 4."""
     different = {}
     for node in (DrafterLoader, QualityRouter, Sampler, RouteReport, PocketModels, StartNode):
@@ -223,7 +223,7 @@ def test_an_api_prompt_without_a_widget_gets_the_default_that_the_widget_shows()
 PACK = "sdvg_with_one_more_option"
 
 
-def test_a_new_option_is_the_last_widget_of_the_sampler(tmp_path, monkeypatch):
+def test_new_option_is_the_samplers_last_widget(tmp_path, monkeypatch):
     """Which keeps the values of saved workflows in place. Catches: a widget that the node lists by itself."""
     pack = ModuleType(PACK)
     pack.__path__ = [str(copy_with_option(tmp_path))]
@@ -264,9 +264,7 @@ def show(report, folder, monkeypatch, **inputs):
     return output, preview
 
 
-def test_a_prompt_is_in_what_the_route_report_shows_and_hands_on_only_if_it_was_asked_for(
-    report, tmp_path, monkeypatch
-):
+def test_route_report_hides_the_prompt_unless_asked(report, tmp_path, monkeypatch):
     """Catches the workflow in the preview's file, where ComfyUI writes it if it is told the node."""
     output, hidden = show(report, tmp_path / "off", monkeypatch)
     asked, shown = show(report, tmp_path / "on", monkeypatch, prompt_in_report=True)
@@ -304,7 +302,7 @@ def test_a_cropped_picture_and_a_prompt_that_never_comes_are_told_in_the_report(
 
 
 @pytest.mark.parametrize("line", ["2 CUT: a storm", "2 strength light\N{FULLWIDTH COLON} a storm"])
-def test_a_line_that_is_taken_as_text_is_noted(line, parts):
+def test_prompt_line_taken_as_text_is_noted(line, parts):
     """Catches: a line that is nearly a direction, and becomes words of the prompt in silence."""
     job = make_job(parts, script="d")
     conditioning = job.prompts[0].conditioning
@@ -312,7 +310,7 @@ def test_a_line_that_is_taken_as_text_is_noted(line, parts):
     assert any("taken as text" in note for note in video_of(job)[2].notes)
 
 
-def test_a_line_has_both_numbers_in_a_report_after_a_clip(parts):
+def test_prompt_after_a_clip_has_both_block_numbers(parts):
     """Catches: lines that count the clip's blocks, where takes and squares count new ones, and neither said."""
     _, clip, _ = video_of(make_job(parts, script="dd"))
     job = make_job(parts, script="ddddd", blocks=3, continue_from={"samples": clip})
@@ -321,7 +319,7 @@ def test_a_line_has_both_numbers_in_a_report_after_a_clip(parts):
     assert "Prompts count the clip's 2 blocks too: block 4 is new block 2." in video_of(job)[2].notes
 
 
-def test_a_full_folder_for_the_preview_is_one_sentence(report, tmp_path, monkeypatch):
+def test_full_preview_folder_is_refused_in_a_sentence(report, tmp_path, monkeypatch):
     """Catches the system's own error, after the video was made."""
 
     def full(*_, **__):

@@ -30,7 +30,7 @@ def each(paths):
 
 
 @each(API_FILES)
-def test_a_workflow_in_api_form_runs_and_leaves_its_record_in_the_history(path, server):
+def test_api_workflow_runs_and_leaves_its_record(path, server):
     prompt = with_tiny_models(load(path))
     done = server.make(prompt)
     by_type = {prompt[key]["class_type"]: output for key, output in done.outputs.items()}
@@ -40,7 +40,7 @@ def test_a_workflow_in_api_form_runs_and_leaves_its_record_in_the_history(path, 
     assert record["settings"]["blocks"] == len(record["blocks"]) == SMALL["blocks"]
 
 
-def test_a_second_gpu_that_is_not_there_does_not_stop_a_workflow_that_names_it(server):
+def test_absent_second_gpu_stops_no_workflow(server):
     prompt = with_tiny_models(load(FOLDER / "api" / "sdvg_text_to_video.json"))
     [sampler] = [node for node in prompt.values() if node["class_type"] == "SDVGSpeculativeSampler"]
     for role, kind in (("drafter", "Model"), ("target", "Model"), ("vae", "VAE")):
@@ -51,7 +51,7 @@ def test_a_second_gpu_that_is_not_there_does_not_stop_a_workflow_that_names_it(s
 
 
 @each(FILES)
-def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(path):
+def test_missing_model_is_named_with_its_source(path):
     for node in load(path)["nodes"]:
         entries = node.get("properties", {}).get("models", [])
         files = [v for v in node.get("widgets_values") or [] if str(v).endswith((".pt", ".safetensors"))]
@@ -73,7 +73,7 @@ def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(p
 
 
 @pytest.mark.parametrize("folder", [FOLDER, FOLDER / "api"], ids=["ui", "api"])
-def test_only_the_papers_gate_asks_for_a_reward_model(folder):
+def test_only_paper_gate_asks_for_a_reward_model(folder):
     """Catches: a workflow whose policy looks at no score, and that asks for 1.8 GB all the same."""
     asking = [path.stem for path in sorted(folder.glob("*.json")) if "ImageReward.pt" in values_in(load(path))]
     assert [stem.rpartition("paper_gate")[1] for stem in asking] == ["paper_gate"]
@@ -87,7 +87,7 @@ def values_in(workflow):
 
 
 @each(FILES)
-def test_comfyui_offers_a_workflow_as_a_template_with_a_small_picture(path, server):
+def test_workflow_is_a_template_with_small_picture(path, server):
     assert path.stem in server.ask("/workflow_templates")[CNR]
     assert json.loads(server.raw(f"/api/workflow_templates/{CNR}/{path.name}")) == load(path)
     picture = server.raw(f"/api/workflow_templates/{CNR}/{path.stem}.jpg")
@@ -98,7 +98,7 @@ def test_comfyui_offers_a_workflow_as_a_template_with_a_small_picture(path, serv
 
 
 @pytest.mark.parametrize("number", [10, 11, 12])
-def test_a_workflow_that_loads_a_video_gives_its_sound_to_the_one_it_makes(number):
+def test_sound_of_a_loaded_clip_reaches_the_video(number):
     [path] = FOLDER.glob(f"sdvg_{number}_*.json")
     workflow = load(path)
     nodes = {node["id"]: node for node in workflow["nodes"]}
@@ -115,7 +115,7 @@ APPS = {
 
 
 @pytest.mark.parametrize("stem", APPS)
-def test_an_app_shows_widgets_that_are_there_and_outputs_that_are_outputs(stem, server):
+def test_app_shows_existing_widgets_and_real_outputs(stem, server):
     workflow = load(FOLDER / f"{stem}.json")
     nodes = {node["id"]: node for node in workflow["nodes"]}
     app = workflow["extra"]["linearData"]
@@ -128,7 +128,7 @@ def test_an_app_shows_widgets_that_are_there_and_outputs_that_are_outputs(stem, 
 
 
 @each(FILES)
-def test_a_prompt_is_written_in_one_place_and_goes_over_one_wire(path):
+def test_prompt_is_written_in_one_place(path):
     """Catches: the scorer reading another text than the one the video shows."""
     nodes = load(path)["nodes"]
     assert not {TEXT, "CLIPTextEncode"} & {node["type"] for node in nodes}
@@ -143,7 +143,7 @@ OF_REAL_MODELS = [path for path in FILES if "SDVGTargetLoader" in path.read_text
 
 
 @each(OF_REAL_MODELS)
-def test_a_note_says_what_the_files_are_as_the_readme_does(path):
+def test_note_lists_files_as_the_readme_does(path):
     """What fits a card, tests/memory/test_plan.py compares."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     texts = [node["widgets_values"][0] for node in load(path)["nodes"] if node["type"] == "MarkdownNote"]
