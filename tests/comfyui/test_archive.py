@@ -39,7 +39,7 @@ def packed(tmp_path_factory):
         yield server
 
 
-def test_the_archive_alone_makes_the_pocket_video(packed):
+def test_archive_alone_makes_the_pocket_video(packed):
     """Catches a file that the nodes need and .comfyignore leaves out."""
     done = packed.make(pocket())
     assert len(done.record()["blocks"]) == 3
@@ -47,6 +47,7 @@ def test_the_archive_alone_makes_the_pocket_video(packed):
 
 
 def test_widgets_take_only_prompts_directions_and_takes(packed):
+    """Catches: a text that a prompt of anybody's fills with a path, an address, a module or a command."""
     every = packed.ask("/object_info")
     kinds = {node: inputs_of(every[node]["input"]) for node in NODES}
     texts = {f"{node}.{name}" for node in NODES for name, (kind, *_) in kinds[node].items() if kind == "STRING"}

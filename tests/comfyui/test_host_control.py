@@ -196,6 +196,7 @@ def test_chained_controls_are_read_as_comfyui_does(parts):
 
 
 def test_memory_of_control_models_is_requested(parts):
+    """Catches: a control model that ComfyUI pushes out in the middle of a run."""
     plain = memory_of(job_of(parts, [[torch.randn(1, 512, 32), {}]]))
     both = memory_of(replace(job_of(parts, positive(parts)), controlled=True))
     assert [name for name in both.models if name not in plain.models] == ["target control", "drafter control"]
@@ -247,6 +248,7 @@ def test_control_that_does_not_fit_is_refused(inputs, words, parts):
 
 
 def test_control_of_a_later_prompt_is_refused(parts):
+    """Catches: a control that is wired and never seen."""
     controlled = positive(parts)
     prompts = (PromptEntry(0, controlled, "a"), PromptEntry(2, controlled, "b"))
     assert "from block 3 on carries VACE frames" in refusal_of(job_of(parts, None, prompts=prompts))
@@ -314,7 +316,7 @@ def test_conditioning_for_all_denoising_steps_is_taken(parts):
     assert video_of(job_of(parts, [[torch.ones(1, 512, 32), extras]]))
 
 
-def test_a_kept_first_frame_is_no_reference_image(parts):
+def test_kept_first_frame_is_no_reference_image(parts):
     """Inpainting from the first frame. Catches: any mask of zeros taken for a reference."""
     mask = torch.ones(FRAMES, 32, 32)
     mask[:4] = 0

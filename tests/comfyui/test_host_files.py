@@ -57,6 +57,7 @@ def test_weights_are_kept_in_chosen_eight_bits(files, name):
 
 
 def test_preset_chooses_weights_unless_the_loader_does(files):
+    """Catches: a preset's raw weights, taken for the averaged ones."""
     path = str(files.drafter)
     raw = get_preset("causal-forcing")
     assert origin_of(load_checkpoint(path, "default", raw)).state_dict == "generator"
@@ -108,6 +109,7 @@ def test_stated_preset_overrides_a_known_file(known_file):
 
 
 def test_model_of_another_loader_has_its_sizes_preset(files):
+    """Catches: a preset guessed for a size that none is known of."""
     model = load_model(str(files.target), "default")
     with pytest.raises(BadInput, match="no preset is known"):
         preset_of(model)
@@ -191,6 +193,7 @@ def put_in(monkeypatch, gigabytes, kind="cuda"):
 
 @pytest.mark.parametrize("gigabytes, expected", CARDS.items())
 def test_auto_weight_dtype_is_what_the_planner_chooses(gigabytes, expected, monkeypatch):
+    """Catches: weights in 8 bits where the whole ones fit, or the other way round."""
     put_in(monkeypatch, gigabytes)
     chosen, note = choose_weight_dtype(checkpoint(), get_preset("krea-14b"), "target")
     assert chosen == expected == (FP8 if plan(gigabytes, PlanRequest(), card=True).fp8 else DEFAULT)
@@ -212,6 +215,7 @@ def test_plan_that_fits_leaves_room_for_cuda(gigabytes):
     ids=["on a CPU", "of an fp8 file", "of a drafter"],
 )
 def test_weights_stay_as_they_are(kind, quantisation, role, monkeypatch):
+    """Catches: weights that are rounded where that saves nothing."""
     put_in(monkeypatch, 12, kind)
     assert choose_weight_dtype(checkpoint(quantisation), None, role) == (DEFAULT, "")
 

@@ -55,6 +55,7 @@ def made(server, prompt):
 
 
 def test_extended_clip_keeps_its_frames(server):
+    """Catches: frames of the clip that went through the VAE. Its pixels: tests/engine/test_exactness.py."""
     given, new, record = made(server, twice({"use_as": "extend"}))
     assert len(given) == 21
     assert len(new) == 21 + 24
@@ -263,6 +264,7 @@ def test_dropped_alpha_of_a_file_is_noted(tmp_path):
 
 
 def test_strength_by_word_leaves_out_steps(server):
+    """Catches: a word that is shown and not obeyed. Its pixels: test_host_model.py."""
     use = {"use_as": "restyle", "use_as.strength": "light"}
     given, new, record = made(server, twice(use))
     assert [block["target"]["denoising_passes"] for block in record["blocks"]] == [1, 1]
@@ -272,6 +274,7 @@ def test_strength_by_word_leaves_out_steps(server):
 
 
 def test_first_frame_acts_as_the_start_image(server):
+    """Catches: another crop or colour by this way. Its pixels: tests/engine/test_exactness.py."""
     prompt = twice({"use_as": "first frame"})
     _, new, record = made(server, prompt)
     prompt[SECOND]["inputs"] |= {"start_image": [SAMPLER, 0]}
@@ -330,6 +333,7 @@ def encoded(text):
 
 
 def test_conditioning_of_sdvg_prompt_carries_its_text():
+    """Catches: a text beside another embedding than its own."""
     [conditioning] = Prompt.execute(clip=Reader(), text=SHOWN).args
     assert carried_text(conditioning) == SHOWN
     [[embedding, extras]] = conditioning
@@ -354,6 +358,7 @@ def test_conditioning_without_a_single_text_carries_none(odd):
     ],
 )
 def test_carried_text_counts_and_another_is_noted(carried, typed, counts, notes):
+    """Catches: a score by a text that the video does not show."""
     [entry], sentences = resolve_texts([PromptEntry(3, encoded(carried), typed)])
     assert entry.text == counts
     assert len(sentences) == notes
@@ -442,6 +447,7 @@ def test_prompt_lines_out_of_order_are_refused():
 
 
 def test_pocket_shows_and_scores_the_nearest_prompt(server):
+    """Catches: a prompt outside the miniature's world, replaced without a word."""
     prompt = pocket(blocks=2)
     prompt[POCKET]["inputs"]["prompt"] = "two whales sing over the sea\n2 CUT: snow"
     prompt[REPORT]["inputs"]["prompt_in_report"] = True

@@ -374,6 +374,8 @@ def test_lock_of_one_frame_is_no_picture(parts):
 
 
 def test_full_disk_leaves_no_half_lock(parts, kept, tmp_path, monkeypatch):
+    """Catches: the system's own error, and half a file that is found later."""
+
     def fill(path, *_):
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -425,6 +427,7 @@ def test_locked_run_can_be_locked_further(parts, kept):
 
 
 def test_take_after_a_lock_makes_its_block_alone(parts, kept):
+    """Catches: a take that makes the whole rest of the video."""
     part = Made(*run_job(replace(make_job(parts), until_block=KEEP + 1), kept[0]))
     assert [record.span.index for record in part.report.blocks] == [KEEP]
 

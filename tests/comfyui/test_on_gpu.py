@@ -32,6 +32,7 @@ def test_every_block_is_finite_and_timed(first):
 
 
 def test_later_runs_make_the_same_bits(parts, first, empty_store):
+    """Catches: another order of kernels in a process's first run."""
     for _ in range(2):
         assert same_video(video_of(make_job(parts)), first)
 

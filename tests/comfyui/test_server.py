@@ -81,6 +81,7 @@ def test_router_needs_no_number_its_policy_ignores(server):
     "context", [{"policy": "recompute", "context_frames": 3}, {"policy": "incremental", "window": 21, "sink": 0}]
 )
 def test_loader_needs_no_number_its_context_ignores(context, server):
+    """The same kind. Catches: a refusal for a number that no block reads."""
     numbers = {f"preset.{name}": value for name, value in {"block_frames": 3, **context}.items()}
     file = {"file": "tiny_krea.safetensors", "weight_dtype": "default"}
     loader = node("SDVGTargetLoader", **file, preset="custom", **numbers)
@@ -164,6 +165,7 @@ def test_client_makes_every_video_without_a_server(servers, printed):
 
 
 def test_client_makes_no_video_twice(servers, printed):
+    """With no server left. Catches: a video that is there and is asked for again."""
     assert servers.run(servers.NOBODY, servers.NOBODY) == ""
 
 
@@ -395,7 +397,7 @@ def test_names_hold_no_placeholders_or_links(server, language):
             assert not set(text) & set("{}@|$"), text
 
 
-def test_the_page_loads_our_modules_and_nothing_else(server):
+def test_page_loads_our_modules_and_nothing_else(server):
     """Catches: a tool or its packages below the folder of which ComfyUI loads every script into every page."""
     ours = [path for path in server.ask("/extensions") if path.startswith(f"/extensions/{CNR}/")]
     modules = [f"/extensions/{CNR}/{path.name}" for path in (ROOT / "nodes" / "web").glob("*.js")]

@@ -201,7 +201,7 @@ def test_dropped_alpha_of_a_start_is_noted(opacity):
         ("", (32, 64), ["2 frames"]),
     ],
 )
-def test_a_clip_note_says_what_became_of_it(taken, size, words):
+def test_note_on_a_clip_says_its_changes(taken, size, words):
     """Catches: a crop that is unsaid, or a note that names what did not happen."""
     clip = footage_of(StartValue(torch.ones(2, 64, 32, 3), "extend", "", taken), *size)
     assert [word for word in words if word not in clip.note] == []
@@ -299,13 +299,15 @@ CROPS = [((40, 64), (80, 48)), ((64, 40), (48, 80)), ((33, 57), (32, 32)), ((1, 
 
 
 @pytest.mark.parametrize("picture, size", CROPS)
-def test_a_picture_is_cropped_as_comfyui_crops_it(picture, size):
+def test_picture_is_cropped_as_comfyui_crops_it(picture, size):
+    """Catches: another centre, or a row more or less."""
     images = torch.rand(2, *picture, 4, generator=torch.Generator().manual_seed(1))
     theirs = comfy.utils.common_upscale(images[:1, :, :, :3].movedim(-1, 1), *size, "lanczos", "center")
     assert torch.equal(fit(images, *size)[:, 0], theirs)
 
 
 def test_crop_of_a_start_image_is_noted(parts):
+    """Catches: edges that are gone, unsaid."""
     job = make_job(parts, script="d", start_image=torch.full((1, 40, 64, 3), 0.5))
     assert any("cropped at its centre from 64x40 to 40x40" in note for note in video_of(job)[2].notes)
 

@@ -7,6 +7,7 @@ run every text encoder becomes an SDVG Pocket Models node, whose conditioning st
 import io
 import json
 import re
+from functools import cache
 
 import pytest
 from PIL import Image
@@ -31,6 +32,7 @@ def each(paths):
 
 @each(API_FILES)
 def test_api_workflow_runs_and_leaves_its_record(path, server):
+    """Catches: an input that was renamed in the nodes and not in the files."""
     prompt = with_tiny_models(load(path))
     done = server.make(prompt)
     by_type = {prompt[key]["class_type"]: output for key, output in done.outputs.items()}
@@ -41,6 +43,7 @@ def test_api_workflow_runs_and_leaves_its_record(path, server):
 
 
 def test_absent_second_gpu_stops_no_workflow(server):
+    """Catches: a template for two GPUs that fails where there is one."""
     prompt = with_tiny_models(load(FOLDER / "api" / "sdvg_text_to_video.json"))
     [sampler] = [node for node in prompt.values() if node["class_type"] == "SDVGSpeculativeSampler"]
     for role, kind in (("drafter", "Model"), ("target", "Model"), ("vae", "VAE")):
@@ -52,24 +55,38 @@ def test_absent_second_gpu_stops_no_workflow(server):
 
 @each(FILES)
 def test_missing_model_is_named_with_its_source(path):
+    """ComfyUI offers to download it. Catches: another file, folder or address than the command line knows."""
     for node in load(path)["nodes"]:
         entries = node.get("properties", {}).get("models", [])
         files = [v for v in node.get("widgets_values") or [] if str(v).endswith((".pt", ".safetensors"))]
         assert [entry["name"] for entry in entries] == files
         for entry in entries:
-            found = [k for k in (*KNOWN_FILES, *CONTROL_FILES) if entry["name"] in k.names]
-            if not found:  # of ComfyUI's own kinds, and named by its own workflows
-                assert any(
-                    entry["url"] in one.read_text("utf-8") for one in (CHECKOUT / "blueprints").glob("*.json")
-                )
+            folder, urls = place_of(entry["name"])
+            if folder is None:
                 assert entry["directory"] in ("frame_interpolation", "upscale_models")
-                continue
-            [known] = found
-            assert entry["directory"] == known.folder
-            files = [f"{m.repository}/resolve/main/{m.path}" for m in KNOWN_MODELS if entry["name"] in m.files]
-            [*places] = files or [f"{known.source.split()[0]}/resolve/main/"]
-            assert entry["url"].startswith(tuple(f"https://huggingface.co/{place}" for place in places))
-            assert entry["url"].endswith("/" + entry["name"])
+                assert entry["url"] in blueprints()
+            else:
+                assert entry["directory"] == folder
+                assert entry["url"].startswith(urls)
+                assert entry["url"].endswith("/" + entry["name"])
+
+
+def place_of(name):
+    """Return the folder of a file and how its addresses begin; of one of ComfyUI's own kinds None."""
+    known = [file for file in (*KNOWN_FILES, *CONTROL_FILES) if name in file.names]
+    if not known:
+        return None, ()
+    [file] = known
+    models = [model for model in KNOWN_MODELS if name in model.files]
+    places = [f"{model.repository}/resolve/main/{model.path}" for model in models]
+    places = places or [f"{file.source.split()[0]}/resolve/main/"]
+    return file.folder, tuple(f"https://huggingface.co/{place}" for place in places)
+
+
+@cache
+def blueprints():
+    """Return the text of all workflows that ComfyUI comes with."""
+    return "\n".join(path.read_text("utf-8") for path in (CHECKOUT / "blueprints").glob("*.json"))
 
 
 @pytest.mark.parametrize("folder", [FOLDER, FOLDER / "api"], ids=["ui", "api"])
@@ -88,6 +105,7 @@ def values_in(workflow):
 
 @each(FILES)
 def test_workflow_is_a_template_with_small_picture(path, server):
+    """Catches: a template without a picture, or with one that makes the page slow."""
     assert path.stem in server.ask("/workflow_templates")[CNR]
     assert json.loads(server.raw(f"/api/workflow_templates/{CNR}/{path.name}")) == load(path)
     picture = server.raw(f"/api/workflow_templates/{CNR}/{path.stem}.jpg")
@@ -99,6 +117,7 @@ def test_workflow_is_a_template_with_small_picture(path, server):
 
 @pytest.mark.parametrize("number", [10, 11, 12])
 def test_sound_of_a_loaded_clip_reaches_the_video(number):
+    """Catches: a template that loses the sound."""
     [path] = FOLDER.glob(f"sdvg_{number}_*.json")
     workflow = load(path)
     nodes = {node["id"]: node for node in workflow["nodes"]}
@@ -116,6 +135,7 @@ APPS = {
 
 @pytest.mark.parametrize("stem", APPS)
 def test_app_shows_existing_widgets_and_real_outputs(stem, server):
+    """Catches: an app that shows nothing for a widget that was renamed."""
     workflow = load(FOLDER / f"{stem}.json")
     nodes = {node["id"]: node for node in workflow["nodes"]}
     app = workflow["extra"]["linearData"]
@@ -148,7 +168,7 @@ def test_note_lists_files_as_the_readme_does(path):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     texts = [node["widgets_values"][0] for node in load(path)["nodes"] if node["type"] == "MarkdownNote"]
     [files] = [text.replace("\xa0", " ") for text in texts if "not for commercial use" in text]
-    known = dict(re.findall(r"^ +(\S+) +([\d.]+ GB)", readme, re.MULTILINE))
-    listed = re.findall(r"^- \[(\S+)\]\(\S+\), ([\d.]+ [GM]B), in \*\w+\*: ", files, re.MULTILINE)
+    sizes = dict(re.findall(r"^ +(\S+) +([\d.]+ GB)", readme, re.MULTILINE))
+    listed = dict(re.findall(r"^- \[(\S+)\]\(\S+\), ([\d.]+ [GM]B), in \*\w+\*: ", files, re.MULTILINE))
     assert len(listed) >= 4
-    assert [(name, known.get(name, size)) for name, size in listed] == listed
+    assert {name: sizes.get(name, size) for name, size in listed.items()} == listed
