@@ -79,6 +79,7 @@ def test_noted_strength_gives_what_the_file_means(stated, factor, loras, tmp_pat
     ],
 )
 def test_lora_merged_as_meant_has_no_note(metadata, more, loras, patcher):
+    """Catches: a note on every LoRA."""
     save(loras, "style.safetensors", metadata, **more)
     assert notes_of(patcher, only("style.safetensors")) == ()
 
@@ -97,10 +98,12 @@ def test_every_comfyui_loader_of_a_chain_is_noted(loras, patcher):
         only(["8", 0], 1.0),
         only("gone.safetensors", 1.0),
     )
-    e, b, a = notes_of(patcher, *chain)
-    assert ("a.safetensors" in a, "b.safetensors" in b, "e.safetensors" in e) == (True, True, True)
-    assert "strength_model 4 is the file's 1, and the 0.5 set here is its 0.125" in b
-    assert e.endswith("strength_model 4 is the file's 1.")
+    on_e, on_b, on_a = notes_of(patcher, *chain)
+    assert "a.safetensors" in on_a
+    assert "b.safetensors" in on_b
+    assert "strength_model 4 is the file's 1, and the 0.5 set here is its 0.125" in on_b
+    assert "e.safetensors" in on_e
+    assert on_e.endswith("strength_model 4 is the file's 1."), "its strength comes over a wire"
     assert notes_on_loras(upstream(*chain), "7:2", {"target": patcher}) == {"target": ()}
 
 
@@ -301,6 +304,7 @@ def test_lora_that_fits_one_layer_changes_something(loras, patcher):
 
 
 def test_loader_on_the_text_encoder_is_not_upstream():
+    """Catches: a note on a LoRA that no block is made with."""
     prompt = upstream(only("a.safetensors"))
     prompt["3:0"]["inputs"]["strength_model"] = ["5", 0]
     prompt["5"] = node("PrimitiveFloat", value=1.0)
@@ -310,6 +314,7 @@ def test_loader_on_the_text_encoder_is_not_upstream():
 
 
 def test_scales_that_differ_by_layer_give_a_range(loras, patcher):
+    """Catches: a strength that is right for some layers alone."""
     settings = {"r": RANK, "lora_alpha": 16, "alpha_pattern": {"k": 8}}
     tensors = lora_weights((LAYER, "blocks.0.self_attn.k"))
     save_file(tensors, loras / "style.safetensors", {"lora_adapter_metadata": json.dumps(settings)})
@@ -326,6 +331,7 @@ def test_scales_that_differ_by_layer_give_a_range(loras, patcher):
     ],
 )
 def test_lora_parts_that_comfyui_ignores_are_noted(prefix, more, word, loras, patcher):
+    """Catches: a DoRA merged as a LoRA, unsaid; names that ComfyUI passes over."""
     save(loras, "style.safetensors", SIXTEEN if "alpha" in more else None, prefix=prefix, **more)
     (note,) = notes_of(patcher, only("style.safetensors"))
     assert word in note
