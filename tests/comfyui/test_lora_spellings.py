@@ -1,6 +1,6 @@
 """LoRAs in every spelling: what the command line makes of a file, and what ComfyUI does, weight by weight.
 
-The table of both is `TABLE`, and docs/loras.md what it says. Where ComfyUI has no name for a spelling, it is asked
+The table of both is `TABLE`, which docs/loras.md lists. Where ComfyUI has no name for a spelling, it is asked
 for the same LoRA in its own.
 """
 

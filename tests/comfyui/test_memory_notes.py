@@ -82,9 +82,9 @@ def test_note_under_dynamic_vram_compares_allocator_memory_only(loaded, monkeypa
     drafter = model(3 * GB, 3 * GB + 2**25, dynamic=True)
     drafter.model = torch.nn.Identity()
     note, *advice = measured({GPU: NEEDS}, target=target_in_fp8(loaded), drafter=drafter, vae=model(GB, GB))
-    there = "7.0 GB of 14.0 GB" if loaded < 14 * GB else "14.0 GB"
+    on_device = "7.0 GB of 14.0 GB" if loaded < 14 * GB else "14.0 GB"
     assert note == (
-        f"Memory: target {there} on the device, drafter 3.0 GB on the device, vae 1.0 GB on the device, "
+        f"Memory: target {on_device} on the device, drafter 3.0 GB on the device, vae 1.0 GB on the device, "
         "without the weights of target, drafter: planned peak 11.0 GB, measured peak 11.0 GB, +0.0 %."
     )
     assert ["--disable-dynamic-vram" in line for line in advice] == [True] * (loaded < 14 * GB)
