@@ -33,13 +33,13 @@ WEAKEST = r"weakest frame \d+: -?\d+\.\d\d"
 
 def inputs_of(spec, prefix=""):
     """Return name -> kind and options of all inputs, those that belong to a choice included, as `policy.tau`."""
-    found = {}
+    inputs = {}
     for name, given in {**spec.get("required", {}), **spec.get("optional", {})}.items():
-        found[prefix + name] = given
+        inputs[prefix + name] = given
         if given[0] == "COMFY_DYNAMICCOMBO_V3":
             for option in given[1]["options"]:
-                found |= inputs_of(option["inputs"], f"{prefix}{name}.")
-    return found
+                inputs |= inputs_of(option["inputs"], f"{prefix}{name}.")
+    return inputs
 
 
 def browse(server, folder, program, **options):
@@ -77,7 +77,8 @@ def write_modules(folder):
     """Write the modules where node takes them for ES modules, and return where; skip without node."""
     if shutil.which("node") is None:
         pytest.skip("needs node")
-    ours, theirs = folder / "extensions" / "sdvg", folder / "scripts"
+    ours = folder / "extensions" / "sdvg"
+    theirs = folder / "scripts"
     ours.mkdir(parents=True)
     theirs.mkdir()
     for script in (ROOT / "nodes" / "web").glob("*.js"):

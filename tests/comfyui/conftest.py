@@ -40,7 +40,8 @@ def start_comfyui(*, gpu):
 
     # The repository's root would make `import nodes` find ours.
     sys.path[:] = [str(checkout), *(place for place in sys.path if Path(place or ".").resolve() != ROOT)]
-    arguments, sys.argv = sys.argv, ["comfy", *([] if gpu and torch.cuda.is_available() else ["--cpu"])]
+    arguments = sys.argv
+    sys.argv = ["comfy", *([] if gpu and torch.cuda.is_available() else ["--cpu"])]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -29,7 +29,8 @@ def generator_of(seed):
 
 def random_weights(seed=0, config=CONFIG, shapes=None):
     """Weights under which every input matters: context, prompt, position, timestep. `shapes`: else the model's."""
-    g, weights = generator_of(seed), {}
+    g = generator_of(seed)
+    weights = {}
     for name, shape in (shapes or wan_shapes(config)).items():
         fan_in = torch.Size(shape[1:]).numel() if len(shape) > 1 else 1
         scale = 0.3 if len(shape) == 1 or "modulation" in name else 1.4 / fan_in**0.5
@@ -67,7 +68,7 @@ def load_vae(seed=0, dim=VAE_DIM, *, shallow=False):
     for half in (vae.first_stage_model.encoder, vae.first_stage_model.decoder) if shallow else ():
         for name, blocks in half.named_children():
             if isinstance(blocks, torch.nn.Sequential):
-                few = [one for one in blocks if not isinstance(getattr(one, "shortcut", None), torch.nn.Identity)]
+                few = [b for b in blocks if not isinstance(getattr(b, "shortcut", None), torch.nn.Identity)]
                 setattr(half, name, torch.nn.Sequential(*few))
     return vae
 
@@ -75,7 +76,8 @@ def load_vae(seed=0, dim=VAE_DIM, *, shallow=False):
 # --- the clip that a tiny MODEL makes, by our causal forward and by ComfyUI's own
 
 
-FRAMES, BLOCKS = 3, 4
+FRAMES = 3
+BLOCKS = 4
 SCHEDULE = get_schedule("four-step")
 NOISE = KeyedNoise(seed=7, channels=CONFIG.in_dim, height=SIZE[0], width=SIZE[1])
 SPANS = plan_spans(BLOCKS, FRAMES, 0)
@@ -115,7 +117,8 @@ def native_clip(patcher, embedding=None, tokens=SIZE[0] * SIZE[1] // 4):
     """The same by ComfyUI's causal forward: its caches, its time embedding, its rotary positions."""
     with torch.inference_mode(mode=False):
         onto_device(patcher)
-    model, dtype = patcher.model.diffusion_model, patcher_dtype(patcher)
+    model = patcher.model.diffusion_model
+    dtype = patcher_dtype(patcher)
     device = patcher.load_device
     kv = model.init_kv_caches(1, tokens * FRAMES * BLOCKS, device, dtype)
     text_kv = model.init_crossattn_caches(1, device, dtype)
@@ -139,7 +142,9 @@ def native_clip(patcher, embedding=None, tokens=SIZE[0] * SIZE[1] // 4):
 
 
 def lora_weights(layers=LORA_LAYERS, weights=None):
-    g, weights, lora = generator_of(5), weights or random_weights(), {}
+    g = generator_of(5)
+    weights = weights or random_weights()
+    lora = {}
     for layer in layers:
         rows, columns = weights[f"{layer}.weight"].shape
         lora[f"diffusion_model.{layer}.lora_A.weight"] = torch.randn(4, columns, generator=g) * 0.1

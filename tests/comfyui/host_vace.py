@@ -34,7 +34,8 @@ def load_vace(folder, seed, config=SIZES, blocks=HINTS, stored=dict):
     return comfy.sd.load_diffusion_model(str(path))
 
 
-BLOCKS, FRAMES = 6, 69
+BLOCKS = 6
+FRAMES = 69
 CLIP = torch.rand(FRAMES, 32, 32, 3, generator=generator_of(4))
 
 

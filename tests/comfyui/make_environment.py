@@ -33,7 +33,8 @@ def main(arguments=None):
     parser.add_argument("comfyui", type=Path, help="checkout of ComfyUI")
     parser.add_argument("--over", type=Path, help="environment that has this project's requirements")
     options = parser.parse_args(arguments)
-    folder, checkout = options.environment, options.comfyui
+    folder = options.environment
+    checkout = options.comfyui
     if not all((checkout / name).is_file() for name in ("comfyui_version.py", "requirements.txt")):
         parser.error(f"expected a checkout of ComfyUI, but {checkout} is none; pass the folder of its main.py")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -46,7 +47,8 @@ def make_environment(folder, requirements, over):
     venv.create(folder, with_pip=over is None)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if over:
-        packages, others = (packages_of(one.resolve()) for one in (folder, over))
+        packages = packages_of(folder.resolve())
+        others = packages_of(over.resolve())
         (packages / "over.pth").write_text(f"import site; site.addsitedir({str(others)!r})\n", encoding="utf-8")
     pip_install(python, "--constraint", str(CONSTRAINTS), "torch")
     pip_install(python, "--no-deps", *COMPANIONS)

@@ -34,7 +34,9 @@ CHECKOUT = Path(comfy.sd.__file__).resolve().parents[1]
 CNR = "sdvg"
 FRONTEND = os.environ.get("COMFYUI_FRONTEND")
 """The folder `static` of another frontend than the environment's."""
-REPORT, KEPT = "6", "latents"  # nodes of the pocket workflow
+# Nodes of the pocket workflow.
+REPORT = "6"
+KEPT = "latents"
 # What our development environment holds and ComfyUI does not ask for: a server goes without, as a user's does.
 NOT_COMFYUI = ("diffusers", "ftfy", "jsonschema", "matplotlib")
 
@@ -253,8 +255,11 @@ def _await_start(server, process, seconds=600):
 # --- prompts of the pocket workflow, changed as a test wants them
 
 
-POCKET, ROUTER, SAMPLER = "1", "2", "3"
-EXTRA, GONE = "extra", object()
+POCKET = "1"
+ROUTER = "2"
+SAMPLER = "3"
+EXTRA = "extra"
+GONE = object()
 # Real text width, tiny otherwise: its conditioning must be 4096 wide.
 WIDE = WanConfig(dim=128, ffn_dim=64, num_layers=1, num_heads=1)
 
@@ -341,12 +346,10 @@ def tiny_server(folder):
     }
     weights = {f"{name}.weight": torch.zeros(shape) for name, shape in scaler.items()}
     weights |= {f"{name}.bias": torch.zeros(shape[0]) for name, shape in scaler.items() if len(shape) > 1}
-    for place, made in (("frame_interpolation", rife), ("upscale_models", weights)):
+    for place, tensors in (("frame_interpolation", rife), ("upscale_models", weights)):
         (folder / "models" / place).mkdir()
-        save_file(
-            {name: torch.zeros(one.shape) for name, one in made.items()},
-            folder / "models" / place / "tiny.safetensors",
-        )
+        empty = {name: torch.zeros(tensor.shape) for name, tensor in tensors.items()}
+        save_file(empty, folder / "models" / place / "tiny.safetensors")
     with running_server(folder) as running:
         yield running
 

@@ -15,7 +15,8 @@ def bf16(weights):
 
 def scaled(name, dtype, weights):
     """Quantised with a scale for each weight, in the form that ComfyUI repackages models in."""
-    out, most = dict(weights), 127 if dtype == torch.int8 else 448
+    out = dict(weights)
+    most = 127 if dtype == torch.int8 else 448
     for key, w in weights.items():
         if w.ndim == 2 and key.startswith("blocks."):
             scale = w.abs().max() / most

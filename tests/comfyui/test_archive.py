@@ -39,39 +39,52 @@ def packed(tmp_path_factory):
         yield server
 
 
-def test_the_archive_alone_makes_the_pocket_video(packed):
+def test_archive_alone_makes_the_pocket_video(packed):
     """Catches a file that the nodes need and .comfyignore leaves out."""
     done = packed.make(pocket())
     assert len(done.record()["blocks"]) == 3
     assert done.outputs[KEPT]["latents"]
 
 
-def test_no_widget_takes_a_path_an_address_a_module_or_a_command(packed):
+def test_widgets_take_only_prompts_directions_and_takes(packed):
+    """Catches: a text that a prompt of anybody's fills with a path, an address, a module or a command."""
     every = packed.ask("/object_info")
     kinds = {node: inputs_of(every[node]["input"]) for node in NODES}
-    found = {f"{node}.{name}" for node in NODES for name, (kind, *_) in kinds[node].items() if kind == "STRING"}
-    assert found == TEXTS, sorted(found)
+    texts = {f"{node}.{name}" for node in NODES for name, (kind, *_) in kinds[node].items() if kind == "STRING"}
+    assert texts == TEXTS, sorted(texts)
 
 
-def test_every_route_is_in_security_md_and_refuses_a_page_of_another_origin(packed, monkeypatch):
+@pytest.fixture
+def our_routes(monkeypatch):
+    """Method and path of every route that the pack adds to a server."""
+
     class Host:
         routes = web.RouteTableDef()
 
     monkeypatch.setattr(routes.PromptServer, "instance", Host(), raising=False)
     routes.register_routes()
-    ours = {(route.method, route.path) for route in Host.routes if isinstance(route, web.RouteDef)}
-    said = re.findall(r"`(GET|POST) (/sdvg/[^`]+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
-    assert ours == set(said)
-    for method, path in ours:
-        where = f"http://127.0.0.1:{packed.port}" + path.replace("{run}", "1").replace("{number}", "1")
-        asked = urllib.request.Request(where, method=method, headers={"Origin": "http://elsewhere.example"})
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(asked, timeout=300)
-        with refused.value as answer:
+    return {(route.method, route.path) for route in Host.routes if isinstance(route, web.RouteDef)}
+
+
+def test_security_md_lists_every_route(our_routes):
+    """Catches: a route that a page can reach and nobody was told of."""
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(GET|POST) (/sdvg/[^`]+)`", text)) == our_routes
+
+
+def test_routes_refuse_a_page_of_another_origin(packed, our_routes):
+    """Catches: a page of anybody's that reads or stops a run."""
+    assert our_routes
+    for method, path in our_routes:
+        address = f"http://127.0.0.1:{packed.port}" + path.replace("{run}", "1").replace("{number}", "1")
+        request = urllib.request.Request(address, method=method, headers={"Origin": "http://elsewhere.example"})
+        with pytest.raises(urllib.error.HTTPError) as refusal:
+            urllib.request.urlopen(request, timeout=300)
+        with refusal.value as answer:
             assert answer.code == 403
 
 
-def test_the_example_pack_routes_a_video_and_its_note_is_in_the_report(packed):
+def test_example_pack_routes_a_video(packed):
     """Another pack's router decides with another pack's scorer; neither imports anything of ours."""
     prompt = change(pocket(blocks=4), sampler__router=["own", 0])
     prompt["brightness"] = node("ExampleBrightness")

@@ -36,11 +36,11 @@ class Interrupt(BaseException):
     """As ComfyUI's interrupt is."""
 
 
-# What is raised inside, and how what comes out of the run begins.
-ERRORS = {
-    "exception": (RuntimeError, "RuntimeError: planted"),
-    "out of memory": (torch.OutOfMemoryError, "BadInput: out of memory on cpu: the run needs"),
-    "interrupt": (Interrupt, "Interrupt: planted"),
+# What is raised inside, at which call, and how what comes out of the run begins.
+FAULTS = {
+    "exception": (RuntimeError, "first", "RuntimeError: planted"),
+    "out of memory": (torch.OutOfMemoryError, "middle", "BadInput: out of memory on cpu"),
+    "interrupt": (Interrupt, "last", "Interrupt: planted"),
 }
 PLACES = ("drafter", "target", "decode", "encode", "score", "progress")
 
@@ -49,7 +49,9 @@ class Trap:
     """Counts its calls, and raises at one of them; at 0 never."""
 
     def __init__(self, at=0, error=RuntimeError):
-        self.calls, self._at, self._error = 0, at, error
+        self.calls = 0
+        self._at = at
+        self._error = error
 
     def __call__(self, *_, **__):
         self.calls += 1
@@ -124,26 +126,26 @@ def calls(parts, unbroken):
         for place, trap in traps.items():
             stack.enter_context(set_in(place, parts, trap))
         video_of(a_job(parts))
-    found = {place: trap.calls for place, trap in traps.items()}
-    assert min(found.values()) >= 4, "a trap where nothing goes by would prove nothing"
-    return found
+    counts = {place: trap.calls for place, trap in traps.items()}
+    assert min(counts.values()) >= 4, "a trap where nothing goes by would prove nothing"
+    return counts
 
 
-@in_turn("place, kind", PLACES, range(len(ERRORS)), ids=str)
-def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
-    place, kind, parts, unbroken, calls
-):
+@in_turn("place, fault", PLACES, list(FAULTS))
+def test_fault_leaves_models_and_next_run_unharmed(place, fault, parts, unbroken, calls):
     """Catches: a patch, hook or cache that outlives the run, a patcher that is not told that it is over."""
-    at, (raised, expected) = (1, 1 + calls[place] // 2, calls[place])[kind], list(ERRORS.values())[kind]
+    error, call, message = FAULTS[fault]
+    number = {"first": 1, "middle": 1 + calls[place] // 2, "last": calls[place]}[call]
     forget_beginnings()
-    state, before = state_of(parts), held()
-    assert break_off(parts, place, at, raised).startswith(expected)
+    state = state_of(parts)
+    before = held()
+    assert break_off(parts, place, number, error).startswith(message)
     assert changed(state, state_of(parts)) == []
     assert held() == before
     assert same_video(video_of(a_job(parts)), unbroken)
 
 
-def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts, unbroken):
+def test_out_of_memory_refusal_keeps_no_other_error(parts, unbroken):
     """ComfyUI keeps the error for a while. Catches one that is raised while the first is still being handled."""
     with set_in("decode", parts, Trap(5, torch.OutOfMemoryError)), pytest.raises(BadInput) as raised:
         video_of(a_job(parts))
@@ -151,15 +153,16 @@ def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts, unbr
     assert raised.value.__cause__ is None
 
 
-def test_memory_is_given_back_when_the_broken_run_holds_it_no_longer(parts, unbroken, monkeypatch):
+def test_failed_run_frees_tensors_before_cache_is_emptied(parts, unbroken, monkeypatch):
     """Catches emptying the device's cache while the error, or the engine with its keys and values, is there."""
     forget_beginnings()
-    job, seen = a_job(parts), []
+    job = a_job(parts)
     before = held().tensor_bytes
-    monkeypatch.setattr(memory.mm, "soft_empty_cache", lambda: seen.append(held(collect=False).tensor_bytes))
+    bytes_held = []
+    monkeypatch.setattr(memory.mm, "soft_empty_cache", lambda: bytes_held.append(held(collect=False).tensor_bytes))
     with set_in("decode", parts, Trap(10, torch.OutOfMemoryError)), pytest.raises(BadInput):
         video_of(job)
-    assert seen[-1] - before < 10_000  # ours is the last; before 0.18 ComfyUI empties it when it loads, too
+    assert bytes_held[-1] - before < 10_000  # ours is the last: ComfyUI may empty it when it loads, too
 
 
 # --- many runs in one process, no two alike: nothing grows
@@ -199,9 +202,10 @@ def make_nth_job(number, parts):
 
 @pytest.mark.usefixtures("newest_runs")
 @pytest.mark.parametrize("runs", [7, pytest.param(300, marks=pytest.mark.exhaustive)])
-def test_what_a_process_holds_on_to_is_the_same_after_every_run(runs, tmp_path):
+def test_many_runs_leave_nothing_in_the_process(runs, tmp_path):
     """Catches: a cache filled by size or prompt, a thread, a file or a model that a run leaves behind."""
-    parts, resident = load_parts(tmp_path), []
+    parts = load_parts(tmp_path)
+    resident = []
     settled = None
     for number in range(runs):
         if number % MODELS_LAST == MODELS_LAST - 1:
@@ -223,15 +227,16 @@ def test_what_a_process_holds_on_to_is_the_same_after_every_run(runs, tmp_path):
 
 
 @pytest.mark.usefixtures("newest_runs")
-def test_a_run_frees_what_it_held_at_once_and_not_when_python_next_looks_for_it(tmp_path):
+def test_run_frees_tensors_without_garbage_collection(tmp_path):
     """Catches objects that hold each other, and with them gigabytes of keys and values on a GPU."""
     parts = load_parts(tmp_path)
     video_of(make_nth_job(1, parts))
-    before, job = held(), make_nth_job(1, parts)
+    before = held()
+    job = make_nth_job(1, parts)
     gc.disable()
     try:
-        made = video_of(job)
-        del made, job
+        video = video_of(job)
+        del video, job
         assert held(collect=False).tensor_bytes == before.tensor_bytes
     finally:
         gc.enable()

@@ -21,7 +21,7 @@ from host_tiny import (
 )
 from host_vace import BLOCKS, CLIP, FRAMES, SIZES, control_weights, job_of, load_vace, positive
 from safetensors.torch import save_file
-from sdvg_pack.nodes.host.conditioning import VACE_KEYS, VACE_NODE, read_controls
+from sdvg_pack.nodes.host.conditioning import VACE_KEYS, read_controls
 from sdvg_pack.nodes.host.files import load_control_file
 from sdvg_pack.nodes.host.memory import memory_of
 from sdvg_pack.nodes.host.model import CONTROL, attach_origin, check_control, comfy_wan, patcher_dtype
@@ -54,10 +54,10 @@ CONTROLS = {"none": (0.0,), "half": (0.5,), "whole": (1.0,), "two": (0.7, 0.4)}
 def parts(tmp_path_factory):
     """A drafter and a target, each with a VACE MODEL of its size in its loader's `control`."""
     folder = tmp_path_factory.mktemp("parts")
-    found = load_parts(folder)
+    parts = load_parts(folder)
     for seed, role in enumerate(("drafter", "target")):
-        getattr(found, role).set_attachments(CONTROL, load_vace(folder, seed, CONFIG, 1))
-    return found
+        getattr(parts, role).set_attachments(CONTROL, load_vace(folder, seed, CONFIG, 1))
+    return parts
 
 
 def clips_of(strengths):
@@ -79,7 +79,9 @@ def native(patcher, clips):
     """The same by ComfyUI's VACE model."""
     with torch.inference_mode(mode=False):
         onto_device(patcher)
-    model, dtype, x = patcher.model.diffusion_model, patcher_dtype(patcher), NOISE.draw(SPANS[0], 0)
+    model = patcher.model.diffusion_model
+    dtype = patcher_dtype(patcher)
+    x = NOISE.draw(SPANS[0], 0)
     step = SCHEDULE[0]
     velocity = model.forward_orig(
         x.to(dtype),
@@ -93,21 +95,35 @@ def native(patcher, clips):
 
 
 @in_turn("strength, size", list(CONTROLS), list(LAYERS))
-def test_the_branch_over_comfyuis_modules_makes_what_comfyuis_vace_model_makes(strength, size, tmp_path):
+def test_control_branch_makes_what_comfyuis_vace_model_makes(strength, size, tmp_path):
     """Catches: hints after other layers, in another order, or of another strength."""
-    clips, sizes = clips_of(CONTROLS[strength]), LAYERS[size]
+    clips = clips_of(CONTROLS[strength])
+    sizes = LAYERS[size]
     wan = comfy_wan(onto_device(load_model(tmp_path, random_weights(0, sizes))), get_preset("custom"))
     module = onto_device(load_vace(tmp_path, 5, sizes)).model.diffusion_model
-    ours, theirs = controlled(wan.tree, wan.ops, module, clips), native(load_vace(tmp_path, 0, sizes), clips)
+    ours = controlled(wan.tree, wan.ops, module, clips)
+    theirs = native(load_vace(tmp_path, 0, sizes), clips)
     assert torch.allclose(ours, theirs, atol=2e-5), (ours - theirs).abs().max()
     plain = controlled(wan.tree, wan.ops, None, ())
     assert ((ours - plain).norm() > 0.05 * plain.norm()) == (strength != "none")
-    save_file(control_weights(config=sizes), tmp_path / "module.safetensors")
-    for file in ("module.safetensors", "vace5.safetensors"):
-        found = open_control(open_weights(tmp_path / file), sizes, "target")
-        own = load_control(found, device=torch.device("cpu"), dtype=torch.float32)
-        by_own = controlled(wan.tree, TorchOps(torch.float32), own, clips)
-        assert torch.allclose(by_own, theirs, atol=1e-4), (by_own - theirs).abs().max()
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole checkpoint", "module alone"])
+@pytest.mark.parametrize("size", LAYERS)
+def test_core_control_makes_what_comfyuis_vace_model_makes(size, whole, tmp_path):
+    """Catches: a file whose control weights the command line reads otherwise."""
+    clips = clips_of(CONTROLS["two"])
+    sizes = LAYERS[size]
+    theirs = native(load_vace(tmp_path, 0, sizes), clips)
+    wan = comfy_wan(onto_device(load_model(tmp_path, random_weights(0, sizes))), get_preset("custom"))
+    path = tmp_path / "vace0.safetensors"
+    if not whole:
+        path = tmp_path / "module.safetensors"
+        save_file(control_weights(config=sizes), path)
+    control = open_control(open_weights(path), sizes, "target")
+    module = load_control(control, device=torch.device("cpu"), dtype=torch.float32)
+    ours = controlled(wan.tree, TorchOps(torch.float32), module, clips)
+    assert torch.allclose(ours, theirs, atol=1e-4), (ours - theirs).abs().max()
 
 
 def lora_on_control(patcher):
@@ -115,14 +131,16 @@ def lora_on_control(patcher):
 
 
 @pytest.mark.parametrize(("stored", "change"), [(fp8, lambda p: p), (dict, lora_on_control)], ids=["fp8", "lora"])
-def test_what_the_host_does_to_a_control_model_shows_as_in_comfyuis_vace_model(stored, change, tmp_path):
+def test_casts_and_patches_reach_the_control_branch(stored, change, tmp_path):
     """Catches: weights that are read past the host's casts and patches."""
     clips = clips_of(CONTROLS["two"])
     wan = comfy_wan(onto_device(load_model(tmp_path, stored(random_weights(0, SIZES)))), get_preset("custom"))
-    changed, plain = (
-        controlled(wan.tree, wan.ops, onto_device(control).model.diffusion_model, clips)
-        for control in (change(load_vace(tmp_path, 5, stored=stored)), load_vace(tmp_path, 5))
-    )
+
+    def latents_with(control):
+        return controlled(wan.tree, wan.ops, onto_device(control).model.diffusion_model, clips)
+
+    changed = latents_with(change(load_vace(tmp_path, 5, stored=stored)))
+    plain = latents_with(load_vace(tmp_path, 5))
     theirs = native(change(load_vace(tmp_path, 0, stored=stored)), clips)
     assert torch.allclose(changed, theirs, atol=2e-5), (changed - theirs).abs().max()
     assert not torch.allclose(changed, plain, atol=1e-2)
@@ -131,17 +149,25 @@ def test_what_the_host_does_to_a_control_model_shows_as_in_comfyuis_vace_model(s
 # --- runs of the sampler, with what WanVaceToVideo writes
 
 
-def test_a_run_obeys_what_the_conditioning_carries_and_strength_zero_is_the_plain_video(parts):
-    """Bit for bit, and nothing is left on the models. Catches: a control that only one of them sees."""
-    plain = video_of(job_of(parts, [[torch.randn(1, 512, 32, generator=generator_of(0)), {}]]))
+@pytest.fixture(scope="module")
+def plain_video(parts):
+    """A video without a control."""
+    return video_of(job_of(parts, [[torch.randn(1, 512, 32, generator=generator_of(0)), {}]]))
+
+
+def test_control_changes_every_block(parts, plain_video):
+    """And nothing is left on the models. Catches: a control that only one of them sees."""
     before = state_of(parts)
-    whole = video_of(job_of(parts, positive(parts)))
+    _, latents, report = video_of(job_of(parts, positive(parts)))
     assert state_of(parts) == before
-    assert same_video(video_of(job_of(parts, positive(parts, strength=0.0))), plain)
-    for block in range(BLOCKS):
-        here = slice(3 * block, 3 * block + 3)
-        assert not torch.equal(whole[1][:, :, here], plain[1][:, :, here])
-    assert whole[2].request["control_strengths"] == [1.0]
+    for ours, plain in zip(latents.split(3, dim=2), plain_video[1].split(3, dim=2), strict=True):
+        assert not torch.equal(ours, plain)
+    assert len(latents.split(3, dim=2)) == BLOCKS
+    assert report.request["control_strengths"] == [1.0]
+
+
+def test_control_of_strength_zero_changes_nothing(parts, plain_video):
+    assert same_video(video_of(job_of(parts, positive(parts, strength=0.0))), plain_video)
 
 
 def test_control_keeps_its_place_after_a_lock(parts, tmp_path, monkeypatch):
@@ -155,7 +181,7 @@ def test_control_keeps_its_place_after_a_lock(parts, tmp_path, monkeypatch):
     assert torch.equal(again[0], frames)
 
 
-def test_chained_controls_are_read_as_comfyuis_own_model_reads_them(parts):
+def test_chained_controls_are_read_as_comfyui_does(parts):
     """Catches: latents that are not normalised, or normalised over both streams at once; a lost strength."""
     mask = torch.ones(FRAMES, 32, 32)
     mask[:, :16] = 0
@@ -169,17 +195,19 @@ def test_chained_controls_are_read_as_comfyuis_own_model_reads_them(parts):
     assert [clip.strength for clip in clips] == [0.5, 1.0]
 
 
-def test_the_memory_of_the_control_models_is_requested_and_their_passes_are_counted(parts):
+def test_memory_of_control_models_is_requested(parts):
+    """Catches: a control model that ComfyUI pushes out in the middle of a run."""
     plain = memory_of(job_of(parts, [[torch.randn(1, 512, 32), {}]]))
     both = memory_of(replace(job_of(parts, positive(parts)), controlled=True))
     assert [name for name in both.models if name not in plain.models] == ["target control", "drafter control"]
-    (needed,), (less,) = both.needs.values(), plain.needs.values()
-    assert needed.total > less.total
+    [needed] = both.needs.values()
+    [without] = plain.needs.values()
+    assert needed.total > without.total
     assert not [part for part in needed.parts if part.endswith("control")], "weights are ComfyUI's to count"
     assert set(both.models) <= set(PART_NAMES), "the plan on a GPU names each"
 
 
-def test_a_file_of_the_module_alone_makes_what_the_whole_vace_model_makes(parts, tmp_path):
+def test_control_module_alone_makes_the_same_video(parts, tmp_path):
     """Also partly loaded. Catches: weights without a value, another dtype, a module that ComfyUI does not move."""
     controlled = positive(parts)
     wanted = video_of(job_of(parts, controlled))
@@ -196,32 +224,57 @@ def test_a_file_of_the_module_alone_makes_what_the_whole_vace_model_makes(parts,
     assert same_video(video_of(job_of(alone, controlled)), wanted)
 
 
-def refused(job):
-    with pytest.raises(BadInput) as error:
+def refusal_of(job):
+    with pytest.raises(BadInput) as refusal:
         video_of(job)
-    return str(error.value)
+    return str(refusal.value)
 
 
-def test_what_cannot_be_obeyed_is_refused_before_a_model_is_loaded(parts, tmp_path):
-    picture, controlled = torch.rand(1, 32, 32, 3), positive(parts)
-    assert "reference image" in refused(job_of(parts, positive(parts, length=61, reference_image=picture)))
-    assert "the first frame" in refused(job_of(parts, positive(parts, reference_image=picture)))
-    assert "57 frames and the video 69; set length 69" in refused(job_of(parts, positive(parts, length=57)))
-    assert "the control is 64x32 and the video 32x32" in refused(job_of(parts, positive(parts, width=64)))
-    later = (PromptEntry(0, controlled, "a"), PromptEntry(2, controlled, "b"))
-    assert "from block 3 on carries VACE frames" in refused(job_of(parts, None, prompts=later))
-    bare = replace(parts, target=attach_origin(load_model(tmp_path), preset=get_preset("krea-14b")))
-    assert "the target has no control module" in refused(job_of(bare, controlled))
-    bare.target.set_attachments(CONTROL, load_model(tmp_path))
-    assert "has no VACE blocks" in refused(job_of(bare, controlled))
-    bare.target.set_attachments(CONTROL, load_vace(tmp_path, 3, replace(CONFIG, dim=128), 1))
-    assert "control is for a width of 128, and the target has 64" in refused(job_of(bare, controlled))
+PICTURE = torch.rand(1, 32, 32, 3)
 
 
-FRAME, MASK = torch.rand(1, 32, 18, 4, 4), torch.rand(1, 64, 18, 4, 4)
-VACE = f"the conditioning's vace_frames, vace_mask, vace_strength do not fit together; {VACE_NODE}"
-LATER = "the conditioning's sdvg_later is not SDVG Prompt's; encode"
-STRENGTHS = "the conditioning's sdvg_strengths is not SDVG Prompt's; encode"
+@pytest.mark.parametrize(
+    "inputs, words",
+    [
+        ({"length": 61, "reference_image": PICTURE}, "reference image"),
+        ({"reference_image": PICTURE}, "the first frame"),
+        ({"length": 57}, "set length 69"),
+        ({"width": 64}, "the control is 64x32"),
+    ],
+)
+def test_control_that_does_not_fit_is_refused(inputs, words, parts):
+    """Catches: frames of another video, or a picture that no block sees."""
+    assert words in refusal_of(job_of(parts, positive(parts, **inputs)))
+
+
+def test_control_of_a_later_prompt_is_refused(parts):
+    """Catches: a control that is wired and never seen."""
+    controlled = positive(parts)
+    prompts = (PromptEntry(0, controlled, "a"), PromptEntry(2, controlled, "b"))
+    assert "from block 3 on carries VACE frames" in refusal_of(job_of(parts, None, prompts=prompts))
+
+
+MODULES = {
+    "no control module": None,
+    "no VACE blocks": load_model,
+    "a width of 128": lambda folder: load_vace(folder, 3, replace(CONFIG, dim=128), 1),
+}
+
+
+@pytest.mark.parametrize("words", MODULES)
+def test_module_that_does_not_fit_is_refused(words, parts, tmp_path):
+    """Catches: a control that one model obeys and the other does not."""
+    target = attach_origin(load_model(tmp_path), preset=get_preset("krea-14b"))
+    if MODULES[words]:
+        target.set_attachments(CONTROL, MODULES[words](tmp_path))
+    assert words in refusal_of(job_of(replace(parts, target=target), positive(parts)))
+
+
+FRAME = torch.rand(1, 32, 18, 4, 4)
+MASK = torch.rand(1, 64, 18, 4, 4)
+VACE = "vace_frames, vace_mask, vace_strength do not fit together"
+LATER = "sdvg_later is not SDVG Prompt's"
+STRENGTHS = "sdvg_strengths is not SDVG Prompt's"
 # What a conditioning carries, and what is said of it.
 JUNK = [
     *(
@@ -242,24 +295,28 @@ JUNK = [
         ({"sdvg_strengths": (junk,)}, STRENGTHS)
         for junk in (3, (), (1,), ("x", "light"), (1, 0.5), (-1, "light"), (True, "light"), (1, "light", 2))
     ),
-    ({"start_percent": "x"}, "the conditioning is for only some denoising steps; "),
+    ({"start_percent": "x"}, "only some denoising steps"),
 ]
 
 
-@pytest.mark.parametrize(("carried", "says"), JUNK, ids=range(len(JUNK)))
-def test_keys_of_a_conditioning_that_hold_nonsense_are_refused(parts, carried, says):
+@pytest.mark.parametrize(("carried", "words"), JUNK, ids=range(len(JUNK)))
+def test_conditioning_that_holds_nonsense_is_refused(parts, carried, words):
     """The kind: what another pack puts under a key that we read. Catches: a trace, or a control without effect."""
-    assert refused(job_of(parts, [[torch.randn(1, 512, 32), carried]])).startswith(says)
+    assert words in refusal_of(job_of(parts, [[torch.randn(1, 512, 32), carried]]))
 
 
-def test_bad_numbers_are_refused_and_all_denoising_steps_are_none(parts):
-    assert "the embedding holds NaN or infinity" in refused(
-        job_of(parts, [[torch.full((1, 512, 32), torch.nan), {}]])
-    )
-    assert video_of(job_of(parts, [[torch.ones(1, 512, 32), {"end_percent": None, "start_percent": 0}]]))
+def test_embedding_with_nan_is_refused(parts):
+    embedding = torch.full((1, 512, 32), torch.nan)
+    assert "NaN or infinity" in refusal_of(job_of(parts, [[embedding, {}]]))
 
 
-def test_a_kept_first_frame_is_no_reference_image(parts):
+def test_conditioning_for_all_denoising_steps_is_taken(parts):
+    """Catches: a range that leaves nothing out, refused."""
+    extras = {"end_percent": None, "start_percent": 0}
+    assert video_of(job_of(parts, [[torch.ones(1, 512, 32), extras]]))
+
+
+def test_kept_first_frame_is_no_reference_image(parts):
     """Inpainting from the first frame. Catches: any mask of zeros taken for a reference."""
     mask = torch.ones(FRAMES, 32, 32)
     mask[:4] = 0

@@ -1,7 +1,6 @@
 """Checkpoint files as MODELs, also those that ComfyUI's own loader refuses."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,65 +31,85 @@ pytestmark = pytest.mark.comfyui
 @pytest.mark.parametrize(
     "weights, taken", [("ema", "generator_ema"), ("raw", "generator"), ("auto", "generator_ema")]
 )
-def test_the_weights_asked_for_are_loaded_also_for_another_device(files, weights, taken):
+def test_chosen_weights_are_loaded_for_every_device(files, weights, taken):
     """Catches a reload that forgets which state dict it was; the raw weights of this file are all zero.
 
     ComfyUI's device nodes call `cached_patcher_init`; without it they leave the MODEL where it is.
     """
     model = load_checkpoint(str(files.drafter), "default", None, weights)
     again, arguments = model.cached_patcher_init[:2]
-    for one in (model, model.clone(), again(*arguments, disable_dynamic=True)):
-        assert origin_of(one).state_dict == taken
-        spread = float(one.model.diffusion_model.state_dict()["blocks.0.self_attn.q.weight"].float().std())
+    for patcher in (model, model.clone(), again(*arguments, disable_dynamic=True)):
+        assert origin_of(patcher).state_dict == taken
+        spread = float(patcher.model.diffusion_model.state_dict()["blocks.0.self_attn.q.weight"].float().std())
         assert (spread == 0) is (taken == "generator")
-        assert bool(origin_of(one).notes) is (weights == "auto")
+        assert bool(origin_of(patcher).notes) is (weights == "auto")
 
 
 @pytest.mark.parametrize("name", [name for name, options in loading.WEIGHT_DTYPES.items() if options])
-def test_weights_are_kept_in_the_eight_bits_asked_for(files, name):
+def test_weights_are_kept_in_chosen_eight_bits(files, name):
     """For either role, by ComfyUI's own casting."""
     model = load_model(str(files.drafter), name)
     layer = model.model.diffusion_model.blocks[0].self_attn.q
     assert layer.weight.dtype == loading.WEIGHT_DTYPES[name]["dtype"]
-    found = layer(torch.ones(1, 4, layer.in_features))
-    wide = torch.ones(1, 4, layer.in_features) @ layer.weight.float().T + layer.bias.float()
-    assert torch.allclose(found.float(), wide, rtol=0.1, atol=0.1)
+    inputs = torch.ones(1, 4, layer.in_features)
+    wide = inputs @ layer.weight.float().T + layer.bias.float()
+    assert torch.allclose(layer(inputs).float(), wide, rtol=0.1, atol=0.1)
 
 
-def test_a_preset_states_the_weights_unless_the_loader_does(files):
-    path, raw = str(files.drafter), get_preset("causal-forcing")
+def test_preset_chooses_weights_unless_the_loader_does(files):
+    """Catches: a preset's raw weights, taken for the averaged ones."""
+    path = str(files.drafter)
+    raw = get_preset("causal-forcing")
     assert origin_of(load_checkpoint(path, "default", raw)).state_dict == "generator"
     assert origin_of(load_checkpoint(path, "default", raw, "ema")).state_dict == "generator_ema"
     assert origin_of(load_checkpoint(path, "default", raw)).notes == ()
 
 
-def test_a_window_is_flushed_at_a_new_prompt_unless_the_model_was_trained_otherwise(files):
-    """Catches: a default that is not the widget's; a flush beside LongLive's recache."""
-    path = str(files.drafter)
-    for name, flushed in (("causal-forcing", True), ("longlive-1.0", False), ("self-forcing-1.3b", False)):
-        model = load_checkpoint(path, "default", get_preset(name), flush=True)
-        context = preset_of(model).context
-        assert (isinstance(context, Rolling) and context.flush) is flushed
-        assert preset_of(load_checkpoint(path, "default", get_preset(name))) == get_preset(name)
+@pytest.mark.parametrize(
+    "name, flushed", [("causal-forcing", True), ("longlive-1.0", False), ("self-forcing-1.3b", False)]
+)
+def test_new_prompt_flushes_only_windows_trained_so(name, flushed, files):
+    """Catches: a flush beside LongLive's recache."""
+    preset = get_preset(name)
+    context = preset_of(load_checkpoint(str(files.drafter), "default", preset, flush=True)).context
+    assert (isinstance(context, Rolling) and context.flush) is flushed
+    assert preset_of(load_checkpoint(str(files.drafter), "default", preset)) == preset
+
+
+@pytest.mark.parametrize(
+    "inputs, flushed", [({}, True), ({"new_prompt": "flush"}, True), ({"new_prompt": "keep"}, False)]
+)
+def test_loader_chooses_whether_new_prompts_flush(inputs, flushed, files):
+    """Catches: a default that is not the widget's."""
     folder_paths.add_model_folder_path("diffusion_models", str(files.drafter.parent))
-    for stated, flushed in (({}, True), ({"new_prompt": "flush"}, True), ({"new_prompt": "keep"}, False)):
-        chosen = {"file": Path(path).name, "weight_dtype": "default", "preset": {"preset": "causal-forcing"}}
-        [model] = DrafterLoader.execute(**chosen, **stated).args
-        assert preset_of(model).context.flush is flushed
+    preset = {"preset": "causal-forcing"}
+    [model] = DrafterLoader.execute(file=files.drafter.name, weight_dtype="default", preset=preset, **inputs).args
+    assert preset_of(model).context.flush is flushed
 
 
-def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(files, tmp_path):
+@pytest.fixture
+def known_file(files, tmp_path):
+    """A drafter under the name of a published file."""
     (tmp_path / "chunkwise").mkdir()
-    path = shutil.copy(files.drafter, tmp_path / "chunkwise" / "causal_forcing.pt")
-    known = load_checkpoint(str(path), "default", None)
-    assert (preset_of(known).name, origin_of(known).state_dict) == ("causal-forcing", "generator")
-    (note,) = origin_of(known.clone()).notes
-    assert "runs with the preset causal-forcing." in note
-    stated = load_checkpoint(str(path), "default", get_preset("longlive-1.0"))
-    assert (preset_of(stated).name, origin_of(stated).notes) == ("longlive-1.0", ())
+    return str(shutil.copy(files.drafter, tmp_path / "chunkwise" / "causal_forcing.pt"))
 
 
-def test_a_model_of_another_loader_is_known_by_its_size(files):
+def test_known_file_chooses_its_preset(known_file):
+    model = load_checkpoint(known_file, "default", None)
+    assert preset_of(model).name == "causal-forcing"
+    assert origin_of(model).state_dict == "generator"
+    [note] = origin_of(model.clone()).notes
+    assert "preset causal-forcing" in note
+
+
+def test_stated_preset_overrides_a_known_file(known_file):
+    model = load_checkpoint(known_file, "default", get_preset("longlive-1.0"))
+    assert preset_of(model).name == "longlive-1.0"
+    assert origin_of(model).notes == ()
+
+
+def test_model_of_another_loader_has_its_sizes_preset(files):
+    """Catches: a preset guessed for a size that none is known of."""
     model = load_model(str(files.target), "default")
     with pytest.raises(BadInput, match="no preset is known"):
         preset_of(model)
@@ -108,13 +127,14 @@ def load_by_node(**inputs):
     return loaded
 
 
-def test_a_model_of_another_loader_gets_a_preset_by_wire(files):
+def test_wired_model_gets_the_preset_of_its_loader(files):
     """A size without a preset, behind GGUF's loader. Catches: *name one*, where no node can."""
     model = load_model(str(files.target), "default")
     with pytest.raises(BadInput, match="wire it through SDVG Drafter Loader"):
         preset_of(model)
     loaded = load_by_node(model=model)
-    assert (preset_of(loaded).name, preset_of(loaded).context.flush) == ("longlive-1.0", False)
+    assert preset_of(loaded).name == "longlive-1.0"
+    assert not preset_of(loaded).context.flush
     assert loaded.model is model.model
     custom = {"preset": "custom", "block_frames": 1, "policy": "incremental"}
     assert preset_of(load_by_node(model=model, preset=custom)).block_frames == 1
@@ -152,7 +172,8 @@ def test_one_model_of_file_and_wire_is_taken(changes, words, files):
 # --- auto as the weight dtype
 
 
-FP8, DEFAULT = "fp8_e4m3fn", "default"
+FP8 = "fp8_e4m3fn"
+DEFAULT = "default"
 CARDS = {12: FP8, 16: FP8, 24: FP8, 48: DEFAULT, 80: DEFAULT}
 
 
@@ -171,15 +192,21 @@ def put_in(monkeypatch, gigabytes, kind="cuda"):
 
 
 @pytest.mark.parametrize("gigabytes, expected", CARDS.items())
-def test_the_choice_is_the_planners_and_what_it_plans_fits(gigabytes, expected, monkeypatch):
+def test_auto_weight_dtype_is_what_the_planner_chooses(gigabytes, expected, monkeypatch):
+    """Catches: weights in 8 bits where the whole ones fit, or the other way round."""
     put_in(monkeypatch, gigabytes)
-    chosen, told = choose_weight_dtype(checkpoint(), get_preset("krea-14b"), "target")
+    chosen, note = choose_weight_dtype(checkpoint(), get_preset("krea-14b"), "target")
     assert chosen == expected == (FP8 if plan(gigabytes, PlanRequest(), card=True).fp8 else DEFAULT)
-    assert f"auto is {chosen} for krea-realtime-video-14b.safetensors" in told
-    assert f"a card of {gigabytes} GB" in told
-    found = plan_card(gigabytes * 2**30, WAN_14B, None)
-    assert found.fits == (gigabytes > 12)
-    assert found.fits == (found.peak <= gigabytes * 2**30 - 1_800_000_000)
+    assert f"auto is {chosen} for krea-realtime-video-14b.safetensors" in note
+    assert f"a card of {gigabytes} GB" in note
+
+
+@pytest.mark.parametrize("gigabytes", CARDS)
+def test_plan_that_fits_leaves_room_for_cuda(gigabytes):
+    """Catches: a plan that takes the whole card."""
+    card = plan_card(gigabytes * 2**30, WAN_14B, None)
+    assert card.fits == (gigabytes > 12)
+    assert card.fits == (card.peak <= gigabytes * 2**30 - 1_800_000_000)
 
 
 @pytest.mark.parametrize(
@@ -188,27 +215,45 @@ def test_the_choice_is_the_planners_and_what_it_plans_fits(gigabytes, expected, 
     ids=["on a CPU", "of an fp8 file", "of a drafter"],
 )
 def test_weights_stay_as_they_are(kind, quantisation, role, monkeypatch):
+    """Catches: weights that are rounded where that saves nothing."""
     put_in(monkeypatch, 12, kind)
     assert choose_weight_dtype(checkpoint(quantisation), None, role) == (DEFAULT, "")
 
 
-def test_a_model_is_loaded_in_the_dtype_that_was_chosen_and_reused_blocks_know_it(files, monkeypatch):
-    preset = get_preset("custom")
-    path, asked = str(files.target), []
-    whole = load_checkpoint(path, "auto", preset)
-    assert origin_of(whole).notes == ()
+@pytest.fixture
+def auto_is_fp8(monkeypatch):
+    """What `auto` is asked about, where it answers with 8 bits."""
+    questions = []
 
-    def choose(found, known, role):
-        asked.append((found.config, known, role))
+    def choose(checkpoint, preset, role):
+        questions.append((preset, role))
         return FP8, "chosen"
 
     monkeypatch.setattr(loading, "choose_weight_dtype", choose)
-    small = load_checkpoint(path, "auto", preset)
-    assert (small.model_dtype(), origin_of(small).notes) == (torch.float8_e4m3fn, ("chosen",))
-    assert asked[0][1:] == (preset, "target")
+    return questions
+
+
+def test_model_is_loaded_in_the_chosen_dtype(files, auto_is_fp8):
+    """Catches: a choice on the loader that its MODEL does not have; `default` that asks all the same."""
+    preset = get_preset("custom")
+    small = load_checkpoint(str(files.target), "auto", preset)
+    assert small.model_dtype() == torch.float8_e4m3fn
+    assert origin_of(small).notes == ("chosen",)
+    assert auto_is_fp8 == [(preset, "target")]
+    assert load_checkpoint(str(files.target), DEFAULT, preset).model_dtype() == torch.float32
+
+
+def test_blocks_of_another_weight_dtype_have_other_keys(files):
+    """Catches: blocks that were made in 8 bits, used in a run without."""
     vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
-    router = RouterValue(Route(), None)
-    job = Job(target=whole, vae=vae, router=router, prompts=(), request=VideoRequest(blocks=1))
-    keys = [host_part_keys(replace(job, target=model)).target for model in (whole, small)]
-    assert keys[0] != keys[1]
-    assert load_checkpoint(path, DEFAULT, preset).model_dtype() == whole.model_dtype() != small.model_dtype()
+    keys = set()
+    for dtype in (DEFAULT, FP8):
+        target = load_checkpoint(str(files.target), dtype, get_preset("custom"))
+        router = RouterValue(Route(), None)
+        job = Job(target=target, vae=vae, router=router, prompts=(), request=VideoRequest(blocks=1))
+        keys.add(host_part_keys(job).target)
+    assert len(keys) == 2
+
+
+def test_auto_on_a_cpu_loads_without_a_note(files):
+    assert origin_of(load_checkpoint(str(files.target), "auto", get_preset("custom"))).notes == ()

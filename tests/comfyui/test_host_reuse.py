@@ -2,6 +2,7 @@
 
 import functools
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -65,41 +66,43 @@ def after_a_run(empty_store, stores, monkeypatch):
 # --- re-use -------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_run_again_makes_nothing_and_shows_the_same_video(parts, calls):
+def test_same_run_again_makes_no_block(parts, calls):
+    """Catches: a key in which something changes from run to run."""
     job = scored(parts, middle_tau(parts))
     first = video_of(job)
     calls.clear()
     again = video_of(job)
+    report = again[2]
     assert calls == []
     assert same_video(first, again)
-    assert all(one.reused and one.seconds.total == 0 for one in again[2].blocks)
-    assert again[2].speed_up is None
-    assert "Blocks 1 to 6 were made by an earlier run" in " ".join(again[2].notes)
+    assert all(block.reused and block.seconds.total == 0 for block in report.blocks)
+    assert report.speed_up is None
+    assert "Blocks 1 to 6 were made by an earlier run" in " ".join(report.notes)
 
 
 @pytest.mark.parametrize(
     "change, unchanged",
     [
-        ({"blocks": 8}, 6),
         ({"takes": "4:2"}, 3),
-        ({"directions": "....t."}, None),
         ({"seed": 2}, 0),
-        ({"drafter_context": "own"}, 1),
         ({"colour_hold": 0.5}, 0),
     ],
     ids=str,
 )
-def test_a_changed_job_makes_what_a_run_from_nothing_makes(after_a_run, parts, change, unchanged):
+def test_changed_job_makes_what_a_fresh_run_makes(after_a_run, parts, change, unchanged):
+    """Catches: a block of another setting. Every setting: tests/engine/test_reuse.py."""
     changed_job = with_inputs(scored(parts, middle_tau(parts)), **change)
-    again = video_of(changed_job)
-    if unchanged is not None:
-        assert sum(one.reused for one in again[2].blocks) >= unchanged
-    if unchanged == 0:
-        assert not any(one.reused for one in again[2].blocks)
-    assert same_video(again, alone(changed_job))
+    video = video_of(changed_job)
+    assert reused_blocks(video) == unchanged
+    assert same_video(video, alone(changed_job))
 
 
-def test_a_long_video_says_what_its_frames_take(after_a_run, parts, monkeypatch):
+def reused_blocks(video):
+    return sum(block.reused for block in video[2].blocks)
+
+
+def test_bytes_of_a_long_video_are_noted(after_a_run, parts, monkeypatch):
+    """Catches: a computer that runs out of memory after hours, unwarned."""
     job = scored(parts, middle_tau(parts))
     assert "IMAGE" not in " ".join(video_of(job)[2].notes)
     monkeypatch.setattr(run, "LONG_BYTES", 800_000)
@@ -108,107 +111,152 @@ def test_a_long_video_says_what_its_frames_take(after_a_run, parts, monkeypatch)
     assert f"The IMAGE of {len(frames)} frames takes 0.8 MB of the computer's memory" in " ".join(report.notes)
 
 
-def test_of_a_model_with_another_lora_file_kernel_or_number_of_threads_no_block_is_used_again(
-    after_a_run, parts, tmp_path, monkeypatch
-):
-    """In doubt a block is made again. Another drafter leaves the first block, which is the target's. This kernel
-    makes the target's blocks as they were, so the drafter's after them are what they were too.
-    """
-    job, kernel = scored(parts, middle_tau(parts)), parts.target.clone()
-    kernel.model_options.setdefault("transformer_options", {})["optimized_attention_override"] = (
+def with_kernel(patcher):
+    """Return a MODEL under an attention override that makes the same bits."""
+    patched = patcher.clone()
+    patched.model_options.setdefault("transformer_options", {})["optimized_attention_override"] = (
         lambda attention, *args, **kwargs: attention(*args, **kwargs)
     )
+    return patched
+
+
+CHANGES = {
+    "LoRA on the target": (lambda parts, _: {"target": with_lora(parts.target)}, 0),
+    "LoRA on the drafter": (lambda parts, _: {"drafter": with_lora(parts.drafter)}, 1),
+    "another drafter": (lambda parts, folder: {"drafter": load_parts(folder, seed=5).drafter}, 1),
+    "fewer draft steps": (lambda parts, _: {"draft_steps": 1}, 1),
+}
+"""What of a model may change, and how many blocks stay: the first is the target's."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_model_makes_its_blocks_again(change, after_a_run, parts, tmp_path):
+    """In doubt a block is made again. Catches: a block of another LoRA, file or schedule."""
+    inputs_of, unchanged = CHANGES[change]
+    job = replace(scored(parts, middle_tau(parts)), **inputs_of(parts, tmp_path))
+    video = video_of(job)
+    assert reused_blocks(video) == unchanged
+    assert same_video(video, alone(job))
+
+
+def test_target_under_another_kernel_makes_its_blocks_again(after_a_run, parts):
+    """It makes the same bits, so the drafts after them are what they were, too."""
+    job = scored(parts, middle_tau(parts))
     drafted = sum(block.author == "drafter" for block in video_of(job)[2].blocks)
     assert 0 < drafted < 5
-    for change, still_there in (
-        ({"target": with_lora(parts.target)}, 0),
-        ({"drafter": with_lora(parts.drafter)}, 1),
-        ({"drafter": load_parts(tmp_path, seed=5).drafter}, 1),
-        ({"target": kernel}, drafted),
-        ({"draft_steps": 1}, 1),
-    ):
-        changed_job = replace(job, **change)
-        again = video_of(changed_job)
-        assert sum(one.reused for one in again[2].blocks) == still_there
-        assert not still_there or same_video(again, alone(changed_job))
+    assert reused_blocks(video_of(replace(job, target=with_kernel(parts.target)))) == drafted
+
+
+def test_other_number_of_threads_makes_all_blocks_again(after_a_run, parts, monkeypatch):
+    """Which rounds otherwise."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
-    assert not any(one.reused for one in video_of(job)[2].blocks)
+    assert reused_blocks(video_of(scored(parts, middle_tau(parts)))) == 0
 
 
-def test_an_interrupt_keeps_what_was_finished(parts, calls, monkeypatch):
+def test_interrupt_keeps_finished_blocks(parts, calls):
     """The next run makes no finished block again, and its video is the same."""
     job = scored(parts, middle_tau(parts), count=3, schedules=TWO_STEPS)
-    whole, real = alone(job), NodeProgress.block
-
-    def block(self, record, frames):
-        real(self, record, frames)
-        comfy.model_management.interrupt_current_processing(record.span.index == 1)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(NodeProgress, "block", block)
-        with pytest.raises(comfy.model_management.InterruptProcessingException):
-            run_job(job)
+    whole = alone(job)
+    interrupt = comfy.model_management.interrupt_current_processing
+    interrupted = pytest.raises(comfy.model_management.InterruptProcessingException)
+    with after_each_block(lambda index: interrupt(index == 1)), interrupted:
+        run_job(job)
     calls.clear()
     assert same_video(video_of(job), whole)
     assert {index for _, index in calls} == {2}
 
 
+@contextmanager
+def after_each_block(act):
+    """Have something done with the number of every block once it is shown."""
+    show = NodeProgress.block
+
+    def block(self, record, frames):
+        show(self, record, frames)
+        act(record.span.index)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(NodeProgress, "block", block)
+        yield
+
+
 # --- stop and keep ------------------------------------------------------------------------------------------------
 
 
-def test_a_stopped_run_returns_what_it_finished_and_the_next_one_goes_on(parts, calls, monkeypatch):
-    job = replace(scored(parts, middle_tau(parts)), node_id="5")
-    whole = alone(job)
-    real = NodeProgress.block
+@pytest.fixture
+def stoppable(parts):
+    """A job of six blocks by the node 5."""
+    return replace(scored(parts, middle_tau(parts)), node_id="5")
 
-    def block(self, record, frames):
-        real(self, record, frames)
-        if record.span.index == 2:
-            assert RUNS.stop("5")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(NodeProgress, "block", block)
-        frames, latent, report, live = run_job(job)
-    assert (len(report.blocks), frames.shape[0]) == (3, 9 + 12 + 12)
-    assert torch.equal(frames, whole[0][: frames.shape[0]])
+def stop_after_three(job):
+    with after_each_block(lambda index: index == 2 and RUNS.stop(job.node_id)):
+        return run_job(job)
+
+
+def test_stopped_run_returns_finished_blocks(stoppable):
+    """Catches: a block that was begun, or a video that says nothing of the stop."""
+    whole = alone(stoppable)
+    frames, latent, report, live = stop_after_three(stoppable)
+    assert len(report.blocks) == 3
+    assert len(frames) == 9 + 12 + 12
+    assert torch.equal(frames, whole[0][: len(frames)])
     assert torch.equal(latent["samples"], whole[1][:, :, :9])
     assert "Stopped after block 3 of 6, as asked." in report.notes
-    assert (live.done["stopped"], live.done["blocks"], live.done["of"]) == (True, 3, 6)
+    assert live.done["stopped"]
+    assert (live.done["blocks"], live.done["of"]) == (3, 6)
     assert not RUNS.stop("5"), "it has ended"
+
+
+def test_run_after_a_stop_makes_the_rest(stoppable, calls):
+    stop_after_three(stoppable)
     calls.clear()
-    assert same_video(video_of(job), whole)
+    video = video_of(stoppable)
     assert {index for _, index in calls} == {3, 4, 5}
+    assert same_video(video, alone(stoppable))
 
 
-def test_a_stop_for_what_does_not_run_is_one_sentence():
+@pytest.fixture
+def running():
+    """Runs of which the node 5 makes one."""
     runs = LiveRuns()
     runs.begin(LiveRun({"node": "5", "workflow": "w"}))
-    for asked, status, sentence in (
+    return runs
+
+
+@pytest.mark.parametrize(
+    "request_, status, words",
+    [
         (None, 400, "send the id of its sampler"),
         ([], 400, "send the id of its sampler"),
         ({"node": 5}, 400, "send the id of its sampler"),
         ({"node": "6"}, 404, "node '6' is not making a video"),
-    ):
-        answer = answer_stop(asked, runs)
-        assert answer.status == status
-        assert sentence in json.loads(answer.text)["error"]
-    assert answer_stop({"node": "5"}, runs).status == 200
+    ],
+)
+def test_stop_of_what_does_not_run_is_refused(request_, status, words, running):
+    answer = answer_stop(request_, running)
+    assert answer.status == status
+    assert words in json.loads(answer.text)["error"]
 
 
-def test_of_many_runs_the_newest_of_each_node_and_a_few_before_are_remembered():
+def test_stop_of_a_running_node_is_taken(running):
+    assert answer_stop({"node": "5"}, running).status == 200
+
+
+def test_newest_five_runs_of_a_node_are_remembered():
     """Catches: pictures that are gone while the next run is compared with them, and those of a whole day."""
     runs = LiveRuns()
-    made = [LiveRun({"node": "5", "workflow": "w"}) for _ in range(9)]
-    for one in made:
-        runs.begin(one)
-    assert runs.now() == made[-5:]
+    of_node = [LiveRun({"node": "5", "workflow": "w"}) for _ in range(9)]
+    for run_ in of_node:
+        runs.begin(run_)
+    assert runs.now() == of_node[-5:]
 
 
 # --- what a run says
 
 
 @pytest.mark.parametrize("kind", ["denoise", "context", "target"])
-def test_a_run_stops_before_a_pass_of_any_kind(kind, monkeypatch):
+def test_interrupt_stops_a_run_before_any_pass(kind, monkeypatch):
     """Our own check: ComfyUI's progress bar, which would stop a denoising step as well, is not connected here."""
     monkeypatch.setattr(comfy.utils, "PROGRESS_BAR_HOOK", None)
     progress = NodeProgress(None, blocks=1, steps=4)
@@ -218,25 +266,40 @@ def test_a_run_stops_before_a_pass_of_any_kind(kind, monkeypatch):
     progress.before_pass(kind)
 
 
-def test_the_preview_has_the_size_of_the_video(monkeypatch):
+def test_preview_has_the_size_of_the_video(monkeypatch):
     """Catches: a largest side, to which ComfyUI would also blow up a small video, and a second picture."""
-    sent, bar = [], []
-    ear = SimpleNamespace(client_id="me", send_progress_text=lambda *_: None)
-    ear.send_sync = lambda event, data, client_id: sent.append((event, data))
-    monkeypatch.setattr(PromptServer, "instance", ear, raising=False)
+    previews = []
+    bar = []
+
+    def send(event, data, client_id):
+        if event == BinaryEventTypes.PREVIEW_IMAGE_WITH_METADATA:
+            previews.append(data)
+
+    page = SimpleNamespace(client_id="me", send_progress_text=lambda *_: None, send_sync=send)
+    monkeypatch.setattr(PromptServer, "instance", page, raising=False)
     monkeypatch.setattr(comfy.utils, "PROGRESS_BAR_HOOK", lambda value, total, preview, **more: bar.append(preview))
-    kept = Decision(accepted=True, reason=Reason.REACHED, score=-0.5, threshold=-0.7, frame_scores=(-0.5, 0.5))
-    made = {"draft": None, "target": None, "decodes": 1, "seconds": Seconds(draft=0.5)}
-    record = BlockRecord(span=Span(1, 3, 3), pixel_frames=12, prompt="a", decision=kept, **made)
+    record = BlockRecord(
+        span=Span(1, 3, 3),
+        pixel_frames=12,
+        prompt="a",
+        decision=Decision(
+            accepted=True, reason=Reason.REACHED, score=-0.5, threshold=-0.7, frame_scores=(-0.5, 0.5)
+        ),
+        draft=None,
+        target=None,
+        decodes=1,
+        seconds=Seconds(draft=0.5),
+    )
     NodeProgress("3", blocks=1, steps=4).block(record, torch.zeros(1, 9, 3, 48, 832))
-    [((kind, picture, largest_side), place)] = [
-        data for name, data in sent if name == BinaryEventTypes.PREVIEW_IMAGE_WITH_METADATA
-    ]
-    assert (kind, picture.size, largest_side) == ("JPEG", (832, 48), None)
-    assert (place["display_node_id"], bar) == ("3.film", [None])
+    [((kind, picture, largest_side), place)] = previews
+    assert kind == "JPEG"
+    assert picture.size == (832, 48)
+    assert largest_side is None
+    assert place["display_node_id"] == "3.film"
+    assert bar == [None], "ComfyUI's bar shows no picture"
 
 
-def test_a_second_copy_of_the_pack_is_told(monkeypatch, caplog):
+def test_second_copy_of_the_pack_is_logged(monkeypatch, caplog):
     """The page asks the first copy, and the nodes are the last one's: squares and Stop fail."""
     monkeypatch.setattr(PromptServer, "instance", SimpleNamespace(routes=web.RouteTableDef()), raising=False)
     register_routes()
@@ -273,5 +336,6 @@ def alone(job):
 def middle_tau(parts):
     """A tau that some drafts reach and others miss."""
     report = alone(scored(parts, -3.0))[2]
-    scores = sorted(one.decision.score for one in report.blocks if one.decision.score is not None)
+    decisions = [block.decision for block in report.blocks]
+    scores = sorted(decision.score for decision in decisions if decision.score is not None)
     return scores[len(scores) // 2]

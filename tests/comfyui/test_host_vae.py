@@ -1,7 +1,6 @@
 """Block-wise decoding over ComfyUI's VAE, against ComfyUI decoding the same latents in one go."""
 
 from dataclasses import replace
-from itertools import product
 from types import SimpleNamespace
 
 import comfy.sd
@@ -31,7 +30,8 @@ import nodes
 pytestmark = pytest.mark.comfyui
 
 SIZE = (3, 5)
-HEIGHT, WIDTH = 8 * SIZE[0], 8 * SIZE[1]
+HEIGHT = 8 * SIZE[0]
+WIDTH = 8 * SIZE[1]
 
 
 @pytest.fixture(scope="module")
@@ -49,40 +49,48 @@ def whole(vae, latents):
 
 
 def in_blocks(codec, blocks):
-    state, shown = None, []
+    state = None
+    shown = []
     for block in blocks:
         frames, state = codec.decode(block, state)
         shown.append(frames)
     return torch.cat(shown, dim=1)
 
 
-@pytest.mark.parametrize("pattern", ["".join(p) for p in product("ar", repeat=3)])
-def test_emitted_frames_are_comfyuis_decode_of_the_emitted_latents(pattern, vae):
-    """Catches a state that a rejected draft left its mark on, or that a second decode from it changes."""
-    codec, state, kept, shown = ComfyCodec(vae), None, [], []
-    for i, outcome in enumerate(pattern):
+@pytest.mark.parametrize("pattern", ["rar", "arr"])
+def test_emitted_frames_are_comfyuis_decode_of_their_latents(pattern, vae):
+    """`r`: a rejected draft. Catches a state that it left its mark on, or that a second decode from it changes.
+
+    Every pattern: tests/engine/test_exactness.py.
+    """
+    codec = ComfyCodec(vae)
+    state = None
+    emitted = []
+    shown = []
+    for number, outcome in enumerate(pattern):
         before = state
-        block = draw(i, 3)
+        block = draw(number, 3)
         frames, state = codec.decode(block, before)
         if outcome == "r":
-            block = draw(100 + i, 3)
+            block = draw(100 + number, 3)
             frames, state = codec.decode(block, before)
-        kept.append(block)
+        emitted.append(block)
         shown.append(frames)
-    assert torch.equal(torch.cat(shown, dim=1), whole(vae, torch.cat(kept, dim=2)))
+    assert torch.equal(torch.cat(shown, dim=1), whole(vae, torch.cat(emitted, dim=2)))
 
 
 CUTS = [(1, 3, 3, 3), (1, 2, 1, 3, 1, 1, 2), (4, 1, 4)]
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
-def test_blocks_of_any_lengths_are_decoded_as_in_one_go(cut, vae):
+def test_blocks_of_any_lengths_decode_as_a_whole(cut, vae):
     """A start image is a block of one. Catches that ComfyUI's layers forget the frame before a block of one."""
     latents = draw(1, sum(cut))
     assert torch.equal(in_blocks(ComfyCodec(vae), latents.split(cut, dim=2)), whole(vae, latents))
 
 
-def test_the_vaes_dtype_is_honoured():
+def test_codec_computes_in_the_vaes_dtype():
+    """Catches: float32 where Load VAE chose another, with twice the memory."""
     vae = load_vae()
     vae.first_stage_model.to(torch.bfloat16)
     vae.vae_dtype = torch.bfloat16
@@ -99,14 +107,15 @@ def encoded(vae, frames):
 
 
 @pytest.mark.parametrize("count", [1, 5, 9, 13])
-def test_a_clip_is_encoded_as_comfyui_encodes_it(count, vae):
+def test_clip_is_encoded_as_comfyui_encodes_it(count, vae):
+    """Catches: latents of another scale, or a first frame that is encoded with those after it."""
     frames = torch.rand(1, count, 3, HEIGHT, WIDTH, generator=generator_of(4))
     latents = ComfyCodec(vae).encode(frames)
     assert latents.shape == (1, 16, 1 + count // 4, *SIZE)
     assert torch.equal(latents, encoded(vae, frames))
 
 
-def test_another_vae_is_refused_by_what_it_is(monkeypatch):
+def test_another_vae_is_refused_by_its_kind(monkeypatch):
     """Another first stage in a VAE object; building whole ones would take gigabytes."""
     layout = {"dim_mult": [1, 2, 4, 4], "temperal_downsample": [False, True, True]}
     with torch.device("meta"):
@@ -151,7 +160,8 @@ def made(parts, **changes):
     return frames, latent["samples"], report
 
 
-def test_a_taehv_alone_decodes_everything_and_the_report_says_so(parts, tae):
+def test_taehv_alone_decodes_the_video_with_a_note(parts, tae):
+    """Catches: rough pixels, unsaid."""
     frames, _, report = made(replace(parts, vae=tae), tae_kind="taew2_1")
     assert frames.shape == (69, 32, 32, 3)
     assert float(frames.min()) >= 0
@@ -159,25 +169,31 @@ def test_a_taehv_alone_decodes_everything_and_the_report_says_so(parts, tae):
     assert any("Fast decoder (TAEHV)" in note for note in report.notes)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_the_scaling_is_what_the_artist_states_whatever_the_dtype(dtype):
-    """ComfyUI takes a float16 file for HunyuanVideo's, and scales its latents; of float32 it shows a LATENT."""
-    vae, latents = load_tae(dtype), torch.randn(1, 16, 2, 4, 4, generator=generator_of(1))
-    shown = {kind: codec_of(vae, kind).decode(latents)[0] for kind in ("taew2_1", "lighttaew2_1")}
-    assert not torch.equal(shown["taew2_1"], shown["lighttaew2_1"])
-    if dtype == torch.float32:
-        host = vae.decode(Wan21().process_out(latents)).reshape(1, 5, 32, 32, 3).movedim(-1, 2).clamp(0, 1)
-        torch.testing.assert_close(shown["lighttaew2_1"], host, atol=1e-5, rtol=0)
-    module = vae.first_stage_model
+TAE_LATENTS = torch.randn(1, 16, 2, 4, 4, generator=generator_of(1))
+
+
+def test_lighttaew2_1_takes_what_comfyui_shows(tae):
+    """Of float32 ComfyUI shows a LATENT. Catches: latents that are scaled for the other kind."""
+    shown, _ = codec_of(tae, "lighttaew2_1").decode(TAE_LATENTS)
+    host = tae.decode(Wan21().process_out(TAE_LATENTS)).reshape(1, 5, 32, 32, 3).movedim(-1, 2).clamp(0, 1)
+    torch.testing.assert_close(shown, host, atol=1e-5, rtol=0)
+    assert not torch.equal(shown, codec_of(tae, "taew2_1").decode(TAE_LATENTS)[0])
+
+
+@pytest.mark.parametrize("dtype, rounding", [(torch.float32, 1e-5), (torch.float16, 2e-3)])
+def test_taew2_1_takes_latents_as_they_are(dtype, rounding):
+    """ComfyUI takes a float16 file for HunyuanVideo's, and scales its latents. Catches: its scale in ours."""
+    vae = load_tae(dtype)
     plain = TAEHV(latent_channels=16)
-    plain.load_state_dict(module.state_dict())
+    plain.load_state_dict(vae.first_stage_model.state_dict())
+    plain.to(vae.vae_dtype)
     frames = torch.rand(1, 9, 3, 32, 48, generator=generator_of(2))
     with torch.inference_mode():
-        encoded = plain.to(vae.vae_dtype).encode(frames.to(vae.vae_dtype).movedim(2, 1)).float()
-        theirs = plain.to(vae.vae_dtype).decode(latents.to(vae.vae_dtype)).float().movedim(2, 1).clamp(0, 1)
-    rounding = 2e-3 if vae.vae_dtype == torch.float16 else 1e-5
-    assert torch.allclose(shown["taew2_1"], theirs, atol=rounding)
-    assert torch.allclose(codec_of(vae, "taew2_1").encode(frames), encoded, atol=rounding)
+        encoded = plain.encode(frames.to(vae.vae_dtype).movedim(2, 1)).float()
+        decoded = plain.decode(TAE_LATENTS.to(vae.vae_dtype)).float().movedim(2, 1).clamp(0, 1)
+    codec = codec_of(vae, "taew2_1")
+    assert torch.allclose(codec.decode(TAE_LATENTS)[0], decoded, atol=rounding)
+    assert torch.allclose(codec.encode(frames), encoded, atol=rounding)
 
 
 # --- a file without an encoder, of which ComfyUI makes an encoder of what lay in memory
@@ -202,23 +218,29 @@ def two_blocks(parts, vae, *, incremental=True, **more):
     """Make a video of two blocks and return its frames. `incremental`: no context encodes pixels."""
     if incremental:
         rolling = get_preset("longlive-1.0")
-        drafter, target = (attach_origin(one.clone(), preset=rolling) for one in (parts.drafter, parts.target))
+        drafter = attach_origin(parts.drafter.clone(), preset=rolling)
+        target = attach_origin(parts.target.clone(), preset=rolling)
         parts = replace(parts, drafter=drafter, target=target)
     router = RouterValue(Route(First(1)), parts.scorer)
     frames, *_ = made(replace(parts, vae=vae), router=router, blocks=2, tae_kind="taew2_1", **more)
     return frames
 
 
-def test_without_an_encoder_a_taehv_decodes_a_video_that_needs_none(parts, half):
+def test_taehv_without_encoder_decodes_a_video(parts, half):
     assert two_blocks(parts, half).shape == (21, 32, 32, 3)
-    with pytest.raises(BadInput, match="has no encoder"):
-        codec_of(half, "taew2_1").encode(CLIP.movedim(-1, 1)[None])
 
 
 @pytest.mark.parametrize("need", [*WAYS, "the target's context"])
-def test_without_an_encoder_a_taehv_is_refused_where_one_is_needed(parts, half, need):
-    with pytest.raises(BadInput, match=f"the VAE has no encoder, which {need} needs; give the Wan 2.1 VAE"):
+def test_missing_encoder_is_refused_where_one_is_needed(parts, half, need):
+    """Catches: latents of what lay in memory, or a refusal after blocks were made."""
+    with pytest.raises(BadInput, match=f"no encoder, which {need} needs"):
         two_blocks(parts, half, incremental=need in WAYS, **WAYS.get(need, {}))
+
+
+def test_codec_without_encoder_refuses_to_encode(half):
+    """Catches: latents of what lay in memory, for whoever asks without a check."""
+    with pytest.raises(BadInput, match="has no encoder"):
+        codec_of(half, "taew2_1").encode(CLIP.movedim(-1, 1)[None])
 
 
 # --- the one of the pocket node
@@ -244,15 +266,17 @@ def test_vae_decode_shows_what_the_codec_shows(pocket):
     assert torch.equal(tiled, shown)
 
 
-def test_a_kind_of_taehv_that_is_not_known_or_has_no_effect_is_refused(parts, pocket, tae):
-    """Catches: the kind that a wire carries, taken without a word."""
+def test_fitting_kind_of_taehv_is_taken(parts, pocket, tae):
     for vae, kind in ((parts.vae, "auto"), (tae, "lighttaew2_1"), (pocket.fast_vae, "taew2_1")):
         check_vae(vae, kind)
-    no_effect = "has no effect; set it to auto"
-    for vae, kind, says in (
-        (tae, "auto", "set tae_kind to taew2_1 or lighttaew2_1"),
-        (parts.vae, "taew2_1", f"vae is a Wan VAE, so tae_kind {no_effect}"),
-        (pocket.fast_vae, "lighttaew2_1", f"vae is a taew2_1, so tae_kind lighttaew2_1 {no_effect}"),
+
+
+def test_kind_of_taehv_without_effect_is_refused(parts, pocket, tae):
+    """Catches: the kind that a wire carries, taken without a word."""
+    for vae, kind, words in (
+        (tae, "auto", "set tae_kind to"),
+        (parts.vae, "taew2_1", "Wan VAE, so tae_kind has no effect"),
+        (pocket.fast_vae, "lighttaew2_1", "lighttaew2_1 has no effect"),
     ):
-        with pytest.raises(BadInput, match=says):
+        with pytest.raises(BadInput, match=words):
             check_vae(vae, kind)

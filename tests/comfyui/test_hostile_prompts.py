@@ -17,12 +17,15 @@ from running_server import KEPT, POCKET, REPORT, ROOT, ROUTER, SAMPLER, Refused,
 pytestmark = pytest.mark.comfyui
 
 Prompt = dict[str, Any]
-LOADER, SCHEDULE = "7", "8"
+LOADER = "7"
+SCHEDULE = "8"
 VALUES = (
     *(None, True, False, -1, 0, 1, 17, 2**31, -(2**63), 2**64, -(10**30), 10**400),
     *(0.5, -0.0, 1e308, 5e-324, float("nan"), float("inf"), -float("inf"), json.loads("[" * 300 + "]" * 300)),
 )
-ANOTHER, SHOWN, WIRE = "another pocket", "shown", "wire"
+ANOTHER = "another pocket"
+SHOWN = "shown"
+WIRE = "wire"
 # Into inputs that it does not look at, which these may be, ComfyUI 0.27 lets wires from nodes that are not
 # there, and its worker then ends, whichever the node. So no such wire is made here.
 DYNAMIC = ("policy", "preset")
@@ -61,20 +64,21 @@ def prompts():
         ROUTER: nodes[ROUTER],
     }
     shown = {
-        key: {POCKET: nodes[POCKET], key: one, SHOWN: node("PreviewAny", source=[key, 0])}
-        for key, one in extra.items()
+        key: {POCKET: nodes[POCKET], key: added, SHOWN: node("PreviewAny", source=[key, 0])}
+        for key, added in extra.items()
     }
     return {SAMPLER: nodes, **shown, REPORT: nodes}
 
 
-def test_unspoiled_they_all_run(server, prompts):
+def test_unspoiled_prompts_run(server, prompts):
     """Without it, prompts that nothing comes of would prove nothing."""
     for prompt in prompts.values():
         server.make(prompt)
 
 
 @pytest.mark.parametrize("seeds", [range(210), pytest.param(range(210, 5210), marks=pytest.mark.exhaustive)])
-def test_spoiled_prompts_are_refused_in_a_sentence_and_the_server_stays_up(seeds, server, prompts, outside):
+def test_spoiled_prompts_are_refused_by_a_living_server(seeds, server, prompts, outside):
+    """In a sentence each. Catches: an error of Python's on a node, or a server that ends."""
     refusals = Counter()
     for seed in seeds:
         prompt, workflow = spoiled(Random(seed), prompts, str(outside))
@@ -101,10 +105,10 @@ def outcome_of(server, prompt, extra_data):
 
 
 def refused_badly(refused):
-    said = [message for messages in refused.errors.values() for message in messages]
-    if any(OURS in message for message in said):
-        return f"an error in our code: {said!r:.600}"
-    return "" if said or "message" in str(refused) else f"a refusal without a word: {refused}"
+    errors = [message for messages in refused.errors.values() for message in messages]
+    if any(OURS in message for message in errors):
+        return f"an error in our code: {errors!r:.600}"
+    return "" if errors or "message" in str(refused) else f"a refusal without a word: {refused}"
 
 
 def spoken_badly(done, error):

@@ -49,11 +49,13 @@ def pixels(png):
 def made(server, prompt):
     """Return the pictures of both samplers, and the record of the second."""
     done = server.make(prompt)
-    given, new = ([pixels(server.view(one)) for one in done.outputs[name]["images"]] for name in ("given", "made"))
+    given = [pixels(server.view(file)) for file in done.outputs["given"]["images"]]
+    new = [pixels(server.view(file)) for file in done.outputs["made"]["images"]]
     return given, new, done.record()
 
 
-def test_a_clip_is_extended_and_its_frames_are_shown_as_they_were(server):
+def test_extended_clip_keeps_its_frames(server):
+    """Catches: frames of the clip that went through the VAE. Its pixels: tests/engine/test_exactness.py."""
     given, new, record = made(server, twice({"use_as": "extend"}))
     assert len(given) == 21
     assert len(new) == 21 + 24
@@ -61,6 +63,15 @@ def test_a_clip_is_extended_and_its_frames_are_shown_as_they_were(server):
     assert record["request"]["continue_from"] == "IMAGE"
     assert record["blocks"][0]["index"] == 2
     assert any("21 frames at 16/s" in note for note in record["notes"])
+
+
+def add_stream(file, *, rate, pix_fmt):
+    """Add a stream of 32 x 32 pixels without losses."""
+    stream = file.add_stream("ffv1", rate=rate)
+    stream.width = 32
+    stream.height = 32
+    stream.pix_fmt = pix_fmt
+    return stream
 
 
 GREYS = torch.linspace(0.1, 0.9, 6)
@@ -74,11 +85,11 @@ def video_of(way, path):
         parts = Types.VideoComponents(images=pictures, audio=None, frame_rate=Fraction(8))
         return InputImpl.VideoFromComponents(parts)
     with av.open(str(path), "w") as file:
-        stream = file.add_stream("ffv1", rate=1000)
-        stream.width, stream.height, stream.pix_fmt = 32, 32, "bgr0"
-        for picture, at in zip(pictures, UNEVEN, strict=True):
+        stream = add_stream(file, rate=1000, pix_fmt="bgr0")
+        for picture, milliseconds in zip(pictures, UNEVEN, strict=True):
             frame = av.VideoFrame.from_ndarray((picture * 255).byte().numpy(), format="rgb24")
-            frame.pts, frame.time_base = at, Fraction(1, 1000)
+            frame.pts = milliseconds
+            frame.time_base = Fraction(1, 1000)
             file.mux(stream.encode(frame))
         file.mux(stream.encode())
     whole = InputImpl.VideoFromFile(str(path))
@@ -93,7 +104,7 @@ def video_of(way, path):
         ("part of a file", [*[2] * 12, 3, 4], "3 frames at "),
     ],
 )
-def test_a_video_is_taken_by_its_time_stamps_or_its_rate(way, shown, taken, tmp_path):
+def test_video_is_read_by_time_stamps_or_rate(way, shown, taken, tmp_path):
     """Catches: frames taken by their index, or a variable rate by its average."""
     start = StartNode.execute(use_as={"use_as": "extend"}, video=video_of(way, tmp_path / "clip.mkv")).args[0]
     near = (start.images[:, 0, 0, :1] - GREYS).abs().argmin(dim=1).tolist()
@@ -103,19 +114,19 @@ def test_a_video_is_taken_by_its_time_stamps_or_its_rate(way, shown, taken, tmp_
 
 
 WRONG = [
-    ({"images": torch.zeros(0, 8, 8, 3)}, "the video's frames are a tensor of 0 x 8 x 8 x 3, not pictures"),
-    ({"frame_rate": 0}, "the video has 0 frames a second; give it a rate above 0"),
-    ({"audio": {}}, "the video's sound is a dict, not an AUDIO; change that wire"),
+    ({"images": torch.zeros(0, 8, 8, 3)}, "0 x 8 x 8 x 3"),
+    ({"frame_rate": 0}, "0 frames a second"),
+    ({"audio": {}}, "not an AUDIO"),
 ]
 
 
-@pytest.mark.parametrize(("wrong", "says"), WRONG)
+@pytest.mark.parametrize(("wrong", "words"), WRONG)
 @pytest.mark.parametrize("use", ["extend", "first frame"])
-def test_a_video_of_another_pack_that_holds_nonsense_is_refused_in_a_sentence(use, wrong, says):
+def test_video_that_holds_nonsense_is_refused(use, wrong, words):
     """The kind: what a wire of any kind carries, one level down. Catches an error of torch or of arithmetic."""
     parts = {"images": torch.zeros(9, 8, 8, 3), "audio": None, "frame_rate": Fraction(8), **wrong}
     video = InputImpl.VideoFromComponents(Types.VideoComponents(**parts))
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(BadInput, match=words):
         StartNode.execute(use_as={"use_as": use}, video=video)
 
 
@@ -150,7 +161,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("use", ["extend", "first frame"])
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_damaged_clip_is_refused_in_a_sentence(damage, use, tmp_path):
+def test_damaged_clip_is_refused(damage, use, tmp_path):
     """Catches: an error of FFmpeg's, or of a list without a video, on the node."""
     path = tmp_path / "clip.mp4"
     DAMAGED[damage](path)
@@ -159,13 +170,13 @@ def test_damaged_clip_is_refused_in_a_sentence(damage, use, tmp_path):
     assert "index" not in str(refusal.value)
 
 
-def test_damaged_clip_in_memory_is_refused_in_a_sentence():
+def test_damaged_clip_in_memory_is_refused():
     """Catches: a remedy that takes every VIDEO for a file with a name."""
     with pytest.raises(BadInput, match="the video cannot be read"):
         StartNode.execute(use_as={"use_as": "extend"}, video=InputImpl.VideoFromFile(io.BytesIO(bytes(4000))))
 
 
-def test_damaged_trimmed_clip_is_refused_in_a_sentence(tmp_path):
+def test_damaged_trimmed_clip_is_refused(tmp_path):
     """Catches: an error where ComfyUI asks the file how long it is, before we do."""
     path = tmp_path / "clip.mp4"
     path.write_bytes(bytes(4000))
@@ -175,54 +186,85 @@ def test_damaged_trimmed_clip_is_refused_in_a_sentence(tmp_path):
         )
 
 
-@pytest.mark.parametrize("use", ["extend", "restyle", "first frame"])
-@pytest.mark.parametrize("way", ["pictures", "file"])
-def test_the_sound_of_the_frames_is_the_last_output(way, use, tmp_path):
-    """Of 12 frames, 0.75 s of a second. Catches: sound cut at the front, or longer than the frames."""
-    chosen = {"use_as": use, **({"strength": "light", "amount": 0.5} if use == "restyle" else {})}
-    mute = StartNode.execute(use_as=chosen, video=video_of("file", tmp_path / "mute.mkv")).args
-    assert mute[1] is None
-    if way == "pictures":
-        given = {"waveform": torch.rand(1, 2, 1000), "sample_rate": 1000}
-        pictures = GREYS[:, None, None, None].expand(-1, 32, 32, 3)
-        parts = Types.VideoComponents(images=pictures, audio=given, frame_rate=Fraction(8))
-        video, end = InputImpl.VideoFromComponents(parts), 750
-    else:
-        video = InputImpl.VideoFromFile(str(tone(tmp_path / "clip.mp4")))
-        given, end = video.get_components().audio, 120000
-    start, sound = StartNode.execute(use_as=chosen, video=video).args
-    if use == "first frame":
-        assert sound is None
-        return
-    assert len(start.images) == end * 16 // given["sample_rate"]
-    assert sound["sample_rate"] == given["sample_rate"]
-    assert torch.equal(sound["waveform"], given["waveform"][..., :end])
+def pictures_with_sound(folder):
+    """Return a VIDEO of 0.75 s with a second of sound, and the sound."""
+    sound = {"waveform": torch.rand(1, 2, 1000), "sample_rate": 1000}
+    pictures = GREYS[:, None, None, None].expand(-1, 32, 32, 3)
+    parts = Types.VideoComponents(images=pictures, audio=sound, frame_rate=Fraction(8))
+    return InputImpl.VideoFromComponents(parts), sound, 750
 
 
-def test_colours_that_are_not_read_are_refused_and_alpha_is_said(tmp_path):
-    """The frames are ComfyUI's, which takes HDR for SDR and gives alpha apart."""
-    for name, kind, curve in (("hdr", "yuv420p", 16), ("alpha", "yuva420p", 1)):
-        with av.open(str(tmp_path / f"{name}.mkv"), "w") as file:
-            stream = file.add_stream("ffv1", rate=16)
-            stream.width, stream.height, stream.pix_fmt = 32, 32, kind
-            stream.codec_context.color_trc = curve
-            picture = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 90, np.uint8), format="rgb24")
-            for packet in (*stream.encode(picture.reformat(format=kind)), *stream.encode()):
-                file.mux(packet)
-    refused = r"^the video is in HDR \(PQ\), which is not read; convert it to BT\.709 \(troubleshooting: "
-    for use in ("extend", "first frame"):
-        with pytest.raises(BadInput, match=refused):
-            StartNode.execute(use_as={"use_as": use}, video=InputImpl.VideoFromFile(str(tmp_path / "hdr.mkv")))
-    frames = InputImpl.VideoFromComponents(Types.VideoComponents(torch.zeros(9, 8, 8, 3), Fraction(16)))
-    frames.get_color_space = lambda: "HDR PQ"  # as Create Video calls them in ComfyUI after 0.33
-    with pytest.raises(BadInput, match=r"^the video is in HDR PQ, which is not read; convert it to sRGB \(trouble"):
-        StartNode.execute(use_as={"use_as": "extend"}, video=frames)
-    video = InputImpl.VideoFromFile(str(tmp_path / "alpha.mkv"))
+def file_with_sound(folder):
+    """The same of a file of 2.5 s."""
+    video = InputImpl.VideoFromFile(str(tone(folder / "clip.mp4")))
+    return video, video.get_components().audio, 120_000
+
+
+USES = {
+    "extend": {"use_as": "extend"},
+    "restyle": {"use_as": "restyle", "strength": "light", "amount": 0.5},
+    "first frame": {"use_as": "first frame"},
+}
+
+
+@pytest.mark.parametrize("use", ["extend", "restyle"])
+@pytest.mark.parametrize("video_and_sound", [pictures_with_sound, file_with_sound])
+def test_sound_of_the_frames_is_an_output(video_and_sound, use, tmp_path):
+    """Catches: sound cut at the front, or longer than the frames."""
+    video, whole, samples = video_and_sound(tmp_path)
+    start, sound = StartNode.execute(use_as=USES[use], video=video).args
+    assert len(start.images) == samples * 16 // whole["sample_rate"]
+    assert sound["sample_rate"] == whole["sample_rate"]
+    assert torch.equal(sound["waveform"], whole["waveform"][..., :samples])
+
+
+def test_first_frame_has_no_sound(tmp_path):
+    video, _, _ = file_with_sound(tmp_path)
+    assert StartNode.execute(use_as=USES["first frame"], video=video).args[1] is None
+
+
+@pytest.mark.parametrize("use", USES)
+def test_silent_clip_has_no_sound(use, tmp_path):
+    """Catches: an error where a file has no stream of sound."""
+    assert StartNode.execute(use_as=USES[use], video=video_of("file", tmp_path / "clip.mkv")).args[1] is None
+
+
+def write_grey_clip(path, *, pix_fmt, transfer):
+    """Write a clip of one picture. `transfer`: the number of its curve in H.273."""
+    with av.open(str(path), "w") as file:
+        stream = add_stream(file, rate=16, pix_fmt=pix_fmt)
+        stream.codec_context.color_trc = transfer
+        picture = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 90, np.uint8), format="rgb24")
+        for packet in (*stream.encode(picture.reformat(format=pix_fmt)), *stream.encode()):
+            file.mux(packet)
+    return InputImpl.VideoFromFile(str(path))
+
+
+@pytest.mark.parametrize("use", ["extend", "first frame"])
+def test_hdr_file_is_refused(use, tmp_path):
+    """Catches: frames that ComfyUI took for SDR."""
+    video = write_grey_clip(tmp_path / "hdr.mkv", pix_fmt="yuv420p", transfer=16)
+    with pytest.raises(BadInput, match=r"HDR \(PQ\)"):
+        StartNode.execute(use_as={"use_as": use}, video=video)
+
+
+def test_hdr_frames_are_refused():
+    """As Create Video calls them in ComfyUI after 0.33."""
+    video = InputImpl.VideoFromComponents(Types.VideoComponents(torch.zeros(9, 8, 8, 3), Fraction(16)))
+    video.get_color_space = lambda: "HDR PQ"
+    with pytest.raises(BadInput, match="HDR PQ"):
+        StartNode.execute(use_as={"use_as": "extend"}, video=video)
+
+
+def test_dropped_alpha_of_a_file_is_noted(tmp_path):
+    """ComfyUI gives it apart. Catches: its loss, unsaid."""
+    video = write_grey_clip(tmp_path / "alpha.mkv", pix_fmt="yuva420p", transfer=1)
     start = StartNode.execute(use_as={"use_as": "extend"}, video=video).args[0]
-    assert start.taken.endswith(" without alpha")
+    assert "without alpha" in start.taken
 
 
-def test_a_word_leaves_out_steps(server):
+def test_strength_by_word_leaves_out_steps(server):
+    """Catches: a word that is shown and not obeyed. Its pixels: test_host_model.py."""
     use = {"use_as": "restyle", "use_as.strength": "light"}
     given, new, record = made(server, twice(use))
     assert [block["target"]["denoising_passes"] for block in record["blocks"]] == [1, 1]
@@ -231,7 +273,8 @@ def test_a_word_leaves_out_steps(server):
     assert record["request"]["strength"] == "light"
 
 
-def test_a_first_frame_is_the_sampler_s_start_image(server):
+def test_first_frame_acts_as_the_start_image(server):
+    """Catches: another crop or colour by this way. Its pixels: tests/engine/test_exactness.py."""
     prompt = twice({"use_as": "first frame"})
     _, new, record = made(server, prompt)
     prompt[SECOND]["inputs"] |= {"start_image": [SAMPLER, 0]}
@@ -241,34 +284,35 @@ def test_a_first_frame_is_the_sampler_s_start_image(server):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "words"),
     [
         ({"start": {"images": None}}, "neither images nor a video"),
         ({"start": {"video": ["video", 0]}}, "has images and a video"),
-        ({SECOND: {"start_image": [SAMPLER, 0]}}, "the video has two starts; give "),
+        ({SECOND: {"start_image": [SAMPLER, 0]}}, "two starts"),
         (
             {SECOND: {"blocks": 5}, "start": {"use_as": "restyle", "use_as.strength": "light"}},
             "lower the number of blocks",
         ),
         ({"start": {"use_as": "restyle", "use_as.strength": "by number"}}, "set use_as.amount"),
-        ({"start": {"use_as": "melt"}}, "there is no use_as 'melt'; choose first frame, extend, restyle"),
+        ({"start": {"use_as": "melt"}}, "there is no use_as 'melt'"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(change, says, server):
+def test_start_that_cannot_be_is_refused(change, words, server):
     prompt = twice({"use_as": "extend"})
     for name, inputs in change.items():
         kept = {**prompt[name]["inputs"], **inputs}
         prompt[name]["inputs"] = {key: value for key, value in kept.items() if value is not None}
     answer = server.ask("/prompt", {"prompt": prompt, "client_id": "test", "extra_data": {}})
     ended = server.wait(answer["prompt_id"]).message("execution_error")
-    assert says in json.dumps([answer["node_errors"], ended])
+    assert words in json.dumps([answer["node_errors"], ended])
 
 
 # --- one prompt wire: a conditioning of ours carries its text, which then counts before a typed one
 
 
 THINGS = ("blue ball", "sand"), ("red ball", "snow")
-SHOWN, STALE = "a calm sea", "a storm"
+SHOWN = "a calm sea"
+STALE = "a storm"
 
 
 class Reader(CLIP):
@@ -288,7 +332,8 @@ def encoded(text):
     return [[torch.zeros(1, 4, 8), {}]] if not text else with_text([[torch.zeros(1, 4, 8), {}]], text)
 
 
-def test_the_conditioning_of_sdvg_prompt_carries_its_text_beside_what_the_encoder_made():
+def test_conditioning_of_sdvg_prompt_carries_its_text():
+    """Catches: a text beside another embedding than its own."""
     [conditioning] = Prompt.execute(clip=Reader(), text=SHOWN).args
     assert carried_text(conditioning) == SHOWN
     [[embedding, extras]] = conditioning
@@ -298,7 +343,7 @@ def test_the_conditioning_of_sdvg_prompt_carries_its_text_beside_what_the_encode
 
 
 @pytest.mark.parametrize("odd", [[], [*encoded(SHOWN), *encoded(STALE)], [[None, {"sdvg_text": 3}]]])
-def test_a_conditioning_that_is_not_of_one_text_carries_none(odd):
+def test_conditioning_without_a_single_text_carries_none(odd):
     assert carried_text(odd) == ""
 
 
@@ -312,71 +357,97 @@ def test_a_conditioning_that_is_not_of_one_text_carries_none(odd):
         ("", "", "", 0),
     ],
 )
-def test_the_text_of_the_conditioning_counts_and_another_one_beside_it_is_noted(carried, typed, counts, notes):
-    [entry], told = resolve_texts([PromptEntry(3, encoded(carried), typed)])
+def test_carried_text_counts_and_another_is_noted(carried, typed, counts, notes):
+    """Catches: a score by a text that the video does not show."""
+    [entry], sentences = resolve_texts([PromptEntry(3, encoded(carried), typed)])
     assert entry.text == counts
-    assert len(told) == notes
-    assert all("From block 4 on" in note and STALE not in note for note in told)
+    assert len(sentences) == notes
+    assert all("From block 4 on" in note and STALE not in note for note in sentences)
 
 
 CHANGES = {
-    "Concat": lambda one, other: ConditioningConcat().concat(one, other)[0],
-    "Average": lambda one, other: ConditioningAverage().addWeighted(one, other, 0.5)[0],
-    "Zero Out": lambda one, other: ConditioningZeroOut().zero_out(one)[0],
+    "Concat": lambda first, second: ConditioningConcat().concat(first, second)[0],
+    "Average": lambda first, second: ConditioningAverage().addWeighted(first, second, 0.5)[0],
+    "Zero Out": lambda first, second: ConditioningZeroOut().zero_out(first)[0],
 }
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_of_a_conditioning_that_was_changed_since_the_typed_text_counts(change):
+def test_typed_text_counts_for_a_changed_conditioning(change):
     """ComfyUI's nodes pass the text on with another embedding, so it is not all that the video shows."""
-    one, other = ([[torch.full((1, 4, 8), value), {}]] for value in (1.0, 2.0))
-    changed = change(with_text(one, SHOWN), with_text(other, STALE))
+    changed = changed_conditioning(change)
     both = f"{SHOWN}, {STALE}"
-    [entry], told = resolve_texts([PromptEntry(3, changed, both)])
-    assert (entry.text, told) == (both, ())
-    [entry], told = resolve_texts([PromptEntry(3, changed, "")])
+    [entry], notes = resolve_texts([PromptEntry(3, changed, both)])
+    assert entry.text == both
+    assert notes == ()
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_changed_conditioning_without_typed_text_is_noted(change):
+    """Catches: a score by a text that is not all that the video shows, unsaid."""
+    [entry], [note] = resolve_texts([PromptEntry(3, changed_conditioning(change), "")])
     assert entry.text == SHOWN
-    assert [note for note in told if "From block 4 on" in note and "was changed" in note]
+    assert "From block 4 on" in note
+    assert "was changed" in note
+
+
+def changed_conditioning(change):
+    first = [[torch.full((1, 4, 8), 1.0), {}]]
+    second = [[torch.full((1, 4, 8), 2.0), {}]]
+    return change(with_text(first, SHOWN), with_text(second, STALE))
 
 
 BALL, SNOW = (f"a big {what} drifts right from the left over {ground}" for what, ground in THINGS)
 
 
-def test_lines_of_the_prompt_begin_at_their_blocks_and_what_is_before_them_is_used_again(server):
+def test_prompt_line_changes_only_blocks_after_it(server):
     """Catches: lines that never reach the sampler, and blocks made again that no line changed."""
 
-    def made(text):
+    def blocks_of(text):
         prompt = pocket(blocks=3, router__policy="always-target")
         prompt[POCKET]["inputs"]["prompt"] = text
         prompt[REPORT]["inputs"]["prompt_in_report"] = True
         return server.make(prompt).record()["blocks"]
 
-    assert [block["prompt"] for block in made(BALL)] == [BALL] * 3
-    blocks = made(f"{BALL}\n3: {SNOW}")
+    assert [block["prompt"] for block in blocks_of(BALL)] == [BALL] * 3
+    blocks = blocks_of(f"{BALL}\n3: {SNOW}")
     assert [block["prompt"] for block in blocks] == [BALL, BALL, SNOW]
     assert [bool(block["reused"]) for block in blocks] == [True, True, False]
 
 
-def test_lines_are_prompts_of_a_schedule_with_those_of_the_nodes():
+@pytest.fixture
+def sea_and_boat():
+    """Prompts of a node with lines, and of one from block 4 on."""
     [lines] = Prompt.execute(clip=Reader(), text="a sea\n5: a storm\n7 strength light:\n9: a lake").args
-    prompts = (PromptEntry(0, lines, ""), PromptEntry(3, encoded("a boat"), ""))
-    settled, told = resolve_texts(prompts)
-    assert [(entry.index, entry.text) for entry in settled] == [
+    return PromptEntry(0, lines, ""), PromptEntry(3, encoded("a boat"), "")
+
+
+def test_prompt_lines_join_those_of_other_nodes(sea_and_boat):
+    """Catches: a line at another block, or under another line's embedding."""
+    entries, notes = resolve_texts(sea_and_boat)
+    assert [(entry.index, entry.text) for entry in entries] == [
         (0, "a sea"),
         (3, "a boat"),
         (4, "a storm"),
         (8, "a lake"),
     ]
-    assert [entry.conditioning[0][0].unique().item() for entry in settled] == [5, 0, 7, 6]
-    assert strengths_of(settled) == ((6, "light"),)
-    assert told == ()
+    assert [entry.conditioning[0][0].unique().item() for entry in entries] == [5, 0, 7, 6]
+    assert strengths_of(entries) == ((6, "light"),)
+    assert notes == ()
+
+
+def test_two_prompts_for_a_block_are_refused(sea_and_boat):
     with pytest.raises(BadInput, match="two prompts begin at block 5"):
-        resolve_texts((*prompts, PromptEntry(4, encoded("a boat"), "")))
-    with pytest.raises(BadInput, match="start at blocks 1, 7, 5"):
+        resolve_texts((*sea_and_boat, PromptEntry(4, encoded("a boat"), "")))
+
+
+def test_prompt_lines_out_of_order_are_refused():
+    with pytest.raises(BadInput, match="blocks 1, 7, 5"):
         Prompt.execute(clip=Reader(), text="a sea\n7: a storm\n5: a lake")
 
 
-def test_the_pocket_world_shows_the_nearest_prompt_scores_by_it_and_the_report_says_so(server):
+def test_pocket_shows_and_scores_the_nearest_prompt(server):
+    """Catches: a prompt outside the miniature's world, replaced without a word."""
     prompt = pocket(blocks=2)
     prompt[POCKET]["inputs"]["prompt"] = "two whales sing over the sea\n2 CUT: snow"
     prompt[REPORT]["inputs"]["prompt_in_report"] = True

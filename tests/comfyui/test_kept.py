@@ -8,7 +8,7 @@ from pathlib import Path
 import folder_paths
 import pytest
 import torch
-from host_run import make_job, video_of, with_inputs
+from host_run import make_job, with_inputs
 from sdvg_pack.nodes.host import reuse
 from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.nodes.host.sockets import PICTURE, RouterValue, StartValue
@@ -63,47 +63,74 @@ def folder():
     return Path(folder_paths.get_output_directory()) / store.FOLDER
 
 
-def test_with_kept_blocks_the_rest_is_what_a_run_from_nothing_makes(parts, kept):
+class Made:
+    """What a sampler gives."""
+
+    def __init__(self, frames, latent, report, live):
+        self.frames = frames
+        self.latents = latent["samples"]
+        self.report = report
+        self.live = live
+
+
+@pytest.fixture
+def restart(monkeypatch):
+    """A function after which no page shows any run that was made before."""
+    return lambda: monkeypatch.setattr(store.RUNS, "now", list)
+
+
+def test_blocks_after_a_lock_stay_the_same(parts, kept):
+    """Catches: a block after the lock that is made from another history, or a lock that nothing is said of."""
     text, frames, latents = kept
-    again = run_job(make_job(parts), text)
-    assert torch.equal(again[0], frames)
-    assert torch.equal(again[1]["samples"], latents)
-    assert [record.span.index for record in again[2].blocks] == list(range(KEEP, 9))
-    assert not any(record.reused for record in again[2].blocks)
-    digest, done = text.split(":")[1], again[3].done
-    assert again[2].settings["kept"] == {"blocks": KEEP, "digest": digest}
-    assert again[2].notes[0] == f"Blocks 1 to {KEEP} were locked: taken from an earlier run, latents {digest}."
-    assert (done["blocks"], done["of"], done["stopped"]) == (5, 5, False)
+    locked = Made(*run_job(make_job(parts), text))
+    assert torch.equal(locked.frames, frames)
+    assert torch.equal(locked.latents, latents)
+    assert [record.span.index for record in locked.report.blocks] == list(range(KEEP, 9))
+    assert not any(record.reused for record in locked.report.blocks)
+    digest = text.split(":")[1]
+    assert locked.report.settings["kept"] == {"blocks": KEEP, "digest": digest}
+    assert f"Blocks 1 to {KEEP} were locked" in locked.report.notes[0]
+    assert digest in locked.report.notes[0]
+    assert (locked.live.done["blocks"], locked.live.done["of"]) == (5, 5)
+    assert not locked.live.done["stopped"]
 
 
-def test_kept_blocks_stay_whatever_else_changes(parts, kept):
+def test_locked_blocks_stay_whatever_else_changes(parts, kept):
     """And the directions and takes of the others are theirs: block 6 has its own second take."""
     text, _, latents = kept
     changed = with_inputs(make_job(parts, prompt=3), seed=77, takes="2:3, 6:2", directions="dddd.t...")
-    made = run_job(changed, text)
-    frames = 3 * KEEP
-    assert torch.equal(made[1]["samples"][:, :, :frames], latents[:, :, :frames])
-    assert not torch.equal(made[1]["samples"][:, :, frames:], latents[:, :, frames:])
-    assert [record.span.take for record in made[2].blocks] == [1, 2, 1, 1, 1]
-    assert made[2].blocks[1].decision.reason.name == "DIRECTED_TARGET"
+    locked = Made(*run_job(changed, text))
+    count = 3 * KEEP
+    assert torch.equal(locked.latents[:, :, :count], latents[:, :, :count])
+    assert not torch.equal(locked.latents[:, :, count:], latents[:, :, count:])
+    assert [record.span.take for record in locked.report.blocks] == [1, 2, 1, 1, 1]
+    assert locked.report.blocks[1].decision.reason.name == "DIRECTED_TARGET"
 
 
-def test_a_lock_is_on_the_disk_once_the_page_has_asked_for_it(parts, monkeypatch):
+def test_lock_is_on_disk_once_asked_for(parts, restart):
     """Kind: what is promised is on the disk before it is shown. Nothing ran between the lock and a restart."""
-    _, latent, _, live = run_job(make_job(parts, seed=5))
-    text = text_of(live, 2)
+    shown = Made(*run_job(make_job(parts, seed=5)))
+    text = text_of(shown.live, 2)
     answer = answer_keep({"blocks": text})
     assert text[2:] in {path.stem for path in folder().iterdir()}
     assert json.loads(answer.text)["bytes"] == sum(path.stat().st_size for path in folder().iterdir())
-    monkeypatch.setattr(store.RUNS, "now", list)
-    made = run_job(make_job(parts, seed=6), text)[1]["samples"]
-    assert torch.equal(made[:, :, :6], latent["samples"][:, :, :6])
-    assert not torch.equal(made[:, :, 6:], latent["samples"][:, :, 6:])
-    gone = answer_keep({"blocks": "2:0123456789abcdef"})
-    assert (gone.status, "the server no longer has blocks 1 to 2" in gone.text) == (404, True)
-    for nothing in ({}, {"blocks": ""}, {"blocks": 3}, [], None):
-        answer = answer_keep(nothing)
-        assert (answer.status, "to lock blocks" in answer.text) == (400, True)
+    restart()
+    locked = Made(*run_job(make_job(parts, seed=6), text))
+    assert torch.equal(locked.latents[:, :, :6], shown.latents[:, :, :6])
+    assert not torch.equal(locked.latents[:, :, 6:], shown.latents[:, :, 6:])
+
+
+def test_lock_of_blocks_that_are_gone_is_refused():
+    answer = answer_keep({"blocks": "2:0123456789abcdef"})
+    assert answer.status == 404
+    assert "no longer has blocks 1 to 2" in answer.text
+
+
+@pytest.mark.parametrize("question", [{}, {"blocks": ""}, {"blocks": 3}, [], None])
+def test_lock_of_no_blocks_is_refused(question):
+    answer = answer_keep(question)
+    assert answer.status == 400
+    assert "to lock blocks" in answer.text
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +141,9 @@ def written(parts, kept):
 
 
 @pytest.fixture
-def lock(written, monkeypatch):
+def lock(written, restart):
     """That file, whose run no page shows any more; whole again afterwards."""
-    monkeypatch.setattr(store.RUNS, "now", list)
+    restart()
     whole = written.read_bytes()
     yield written
     written.write_bytes(whole)
@@ -144,19 +171,18 @@ def altered(latents, at):
     ],
     ids=str,
 )
-def test_a_lock_with_another_latent_size_or_start_is_refused(kept, lock, change):
+def test_altered_lock_is_refused(kept, lock, change):
     """The kind: a file that is taken by its name. Catches: other latents under a lock's name, by one bit."""
     saved = load_latents(lock)
     if isinstance(change, int):
         save_latents(lock, altered(saved.latents, change), saved.metadata)
     else:
         save_latents(lock, saved.latents, {**saved.metadata, **change})
-    named = f"kept/{lock.name} is not the lock of 4 blocks that it is named after; lock"
-    with pytest.raises(BadInput, match=named):
+    with pytest.raises(BadInput, match=f"{lock.name} is not the lock of 4 blocks"):
         find_kept(kept[0])
 
 
-def test_a_lock_that_was_renamed_or_is_named_for_other_blocks_is_refused(kept, lock):
+def test_lock_named_for_other_blocks_is_refused(kept, lock):
     """Catches: the lock of another video, renamed to this one's; one of four blocks taken for one of two."""
     other = store._path("0123456789abcdef")
     other.write_bytes(lock.read_bytes())
@@ -168,17 +194,22 @@ def test_a_lock_that_was_renamed_or_is_named_for_other_blocks_is_refused(kept, l
         other.unlink()
 
 
-def test_a_lock_is_proved_by_its_digest_alone(kept, lock):
-    """Not by what its file says of its blocks. Locking again mends an altered file."""
-    whole, latents = lock.read_bytes(), load_latents(lock).latents.clone()
+def test_lock_is_proved_by_its_digest_alone(kept, lock):
+    """Not by what its file says of its blocks."""
+    latents = load_latents(lock).latents.clone()
     save_latents(lock, latents, {"width": 32, "height": 32, "blocks": 5, "digest": "older"})
-    again = find_kept(kept[0])
-    assert (again.blocks, again.width, again.height) == (4, 32, 32)
-    assert torch.equal(again.latents, latents)
-    lock.write_bytes(whole)
-    kept_blocks = find_kept(kept[0])
+    blocks = find_kept(kept[0])
+    assert (blocks.blocks, blocks.width, blocks.height) == (4, 32, 32)
+    assert torch.equal(blocks.latents, latents)
+
+
+def test_locking_again_mends_an_altered_file(kept, lock):
+    """Catches: a file that is there already, taken for the lock."""
+    whole = lock.read_bytes()
+    blocks = find_kept(kept[0])
+    latents = blocks.latents.clone()
     save_latents(lock, altered(latents, 7), load_latents(lock).metadata)
-    store.write_kept(replace(kept_blocks, latents=latents))
+    store.write_kept(replace(blocks, latents=latents))
     assert lock.read_bytes() == whole
 
 
@@ -192,24 +223,24 @@ def starts(latents):
 
 
 @pytest.mark.parametrize("start", ["start_image", "start", "continue_from"])
-def test_a_lock_after_a_start_is_found_by_what_its_file_holds(parts, kept, monkeypatch, start):
+def test_lock_after_a_start_is_read_from_disk(parts, kept, restart, start):
     """With the frames before its first block. The kind: all that a digest is made of comes back from the disk."""
     job = replace(with_inputs(make_job(parts), blocks=6), **{start: starts(kept[2])[start]})
-    _, whole, _, live = run_job(job)
-    text = text_of(live, 2)
+    whole = Made(*run_job(job))
+    text = text_of(whole.live, 2)
     run_job(job, text)
-    monkeypatch.setattr(store.RUNS, "now", list)
-    assert torch.equal(run_job(job, text)[1]["samples"], whole["samples"])
+    restart()
+    assert torch.equal(Made(*run_job(job, text)).latents, whole.latents)
 
 
 @pytest.mark.parametrize("start", ["start_image", "start", "continue_from", ""])
-def test_a_start_that_the_kept_blocks_replace_is_told(parts, kept, start):
+def test_start_that_a_lock_replaces_is_noted(parts, kept, start):
     """The kind: an input that another one makes moot. Catches: a picture that is wired, changed, and not read."""
     text, frames, latents = kept
     job = replace(make_job(parts), **({start: starts(latents)[start]} if start else {}))
-    again = run_job(job, text)
-    assert torch.equal(again[0], frames)
-    assert (store.UNREAD in again[2].notes) == bool(start)
+    locked = Made(*run_job(job, text))
+    assert torch.equal(locked.frames, frames)
+    assert (store.UNREAD in locked.report.notes) == bool(start)
 
 
 STARTS = ["picture", "start image", "1 latent frame", "2 latent frames", "4 latent frames", 1, 5, 9, 10]
@@ -231,80 +262,80 @@ def begun_with(job, start, latents):
 
 
 @in_turn("start, restarted", STARTS, [False, True])
-def test_lock_shows_the_video_of_the_run_before(parts, kept, monkeypatch, start, restarted):
+def test_lock_shows_the_video_of_the_run_before(parts, kept, restart, start, restarted):
     """Catches: a locked run that decodes what the run before showed as it was given, and is longer by that."""
     job = begun_with(with_inputs(make_job(parts), blocks=3), start, kept[2])
-    frames, latent, report, live = run_job(job)
-    text = text_of(live, 2)
+    shown = Made(*run_job(job))
+    text = text_of(shown.live, 2)
     if restarted:
         answer_keep({"blocks": text})
-        monkeypatch.setattr(store.RUNS, "now", list)
-    again = run_job(job, text)
-    assert torch.equal(again[0], frames)
-    assert torch.equal(again[1]["samples"], latent["samples"])
-    assert again[3].clip_frames == live.clip_frames
-    assert again[3].done["digests"] == live.done["digests"]
-    notes = {note for note in report.notes if "clip" in note}
-    assert notes <= set(again[2].notes)
+        restart()
+    locked = Made(*run_job(job, text))
+    assert torch.equal(locked.frames, shown.frames)
+    assert torch.equal(locked.latents, shown.latents)
+    assert locked.live.clip_frames == shown.live.clip_frames
+    assert locked.live.done["digests"] == shown.live.done["digests"]
+    notes_on_clip = {note for note in shown.report.notes if "clip" in note}
+    assert notes_on_clip <= set(locked.report.notes)
 
 
 @in_turn("other, start", [None, "start image", "4 latent frames", 5], ["2 latent frames", 10])
 def test_lock_refuses_another_clip_than_its_own(parts, kept, start, other):
     """Catches: the old clip in the video, or its decoding, where another one or none is wired."""
     job = with_inputs(make_job(parts), blocks=3)
-    text = text_of(run_job(begun_with(job, start, kept[2]))[3], 2)
+    shown = Made(*run_job(begun_with(job, start, kept[2])))
     with pytest.raises(BadInput, match="another clip"):
-        run_job(begun_with(job, other, kept[2]) if other else job, text)
+        run_job(begun_with(job, other, kept[2]) if other else job, text_of(shown.live, 2))
 
 
 def test_lock_refuses_a_clip_changed_by_one_value(parts, kept):
     """Catches: a clip known by its length or its first frame alone."""
     job = begun_with(with_inputs(make_job(parts), blocks=3), 10, kept[2])
-    text = text_of(run_job(job)[3], 2)
+    shown = Made(*run_job(job))
     images = job.start.images.clone()
     images[9, 20, 16, 0] += 0.5
     with pytest.raises(BadInput, match="another clip"):
-        run_job(replace(job, start=replace(job.start, images=images)), text)
+        run_job(replace(job, start=replace(job.start, images=images)), text_of(shown.live, 2))
 
 
-def test_lock_without_a_hash_of_its_clip_loads(parts, kept, monkeypatch):
+def test_lock_without_a_hash_of_its_clip_loads(parts, kept, restart):
     """Catches: files of earlier versions, which do not know their clip, no longer found or refused."""
     job = begun_with(with_inputs(make_job(parts), blocks=3), 10, kept[2])
-    _, whole, _, live = run_job(job)
-    blocks = find_kept(text_of(live, 2))
+    shown = Made(*run_job(job))
+    blocks = find_kept(text_of(shown.live, 2))
     spans = (Span(1, 4, 3), Span(2, 7, 3))
     (_, older) = store.beginnings_of(blocks.latents, spans, (32, 32), blocks.lead).values()
-    store.write_kept(older)
-    monkeypatch.setattr(store.RUNS, "now", list)
     assert older.digest != blocks.digest
-    frames, latent, report, _ = run_job(job, f"2:{older.digest}")
-    assert torch.equal(latent["samples"], whole["samples"])
-    assert len(frames) == 1 + 4 * 12
-    assert store.UNREAD in report.notes
+    store.write_kept(older)
+    restart()
+    locked = Made(*run_job(job, f"2:{older.digest}"))
+    assert torch.equal(locked.latents, shown.latents)
+    assert len(locked.frames) == 1 + 4 * 12
+    assert store.UNREAD in locked.report.notes
 
 
 @in_turn("start, restarted", ["", *STARTS], [False, True])
-def test_run_without_new_blocks_shows_the_locked_film(parts, kept, monkeypatch, start, restarted):
+def test_run_without_new_blocks_shows_the_locked_film(parts, kept, restart, start, restarted):
     """Catches: a refused run once the last shot is locked, a model's pass for it, or a block more or fewer."""
     job = with_inputs(make_job(parts), blocks=3)
     job = begun_with(job, start, kept[2]) if start else job
-    frames, latent, _, live = run_job(job)
-    text = text_of(live, 3)
+    shown = Made(*run_job(job))
+    text = text_of(shown.live, 3)
     if restarted:
         answer_keep({"blocks": text})
-        monkeypatch.setattr(store.RUNS, "now", list)
-    shown = run_job(job, text)
-    report, done = shown[2], shown[3].done
-    assert torch.equal(shown[0], frames)
-    assert torch.equal(shown[1]["samples"], latent["samples"])
-    assert shown[3].clip_frames == live.clip_frames
-    assert report.blocks == ()
-    assert report.settings["blocks"] == 0
-    assert report.notes[0].startswith("Blocks 1 to 3 were locked")
-    assert not any("Stopped" in note for note in report.notes)
-    assert (done["blocks"], done["of"], done["stopped"]) == (0, 0, False)
-    assert done["digests"] == live.done["digests"]
-    assert [(event["outcome"], event["number"], event["of"]) for event in shown[3].events] == [
+        restart()
+    locked = Made(*run_job(job, text))
+    assert torch.equal(locked.frames, shown.frames)
+    assert torch.equal(locked.latents, shown.latents)
+    assert locked.live.clip_frames == shown.live.clip_frames
+    assert locked.report.blocks == ()
+    assert locked.report.settings["blocks"] == 0
+    assert locked.report.notes[0].startswith("Blocks 1 to 3 were locked")
+    assert not any("Stopped" in note for note in locked.report.notes)
+    assert (locked.live.done["blocks"], locked.live.done["of"]) == (0, 0)
+    assert not locked.live.done["stopped"]
+    assert locked.live.done["digests"] == shown.live.done["digests"]
+    assert [(event["outcome"], event["number"], event["of"]) for event in locked.live.events] == [
         ("given", number, 3) for number in (1, 2, 3)
     ]
 
@@ -313,20 +344,21 @@ def test_run_without_new_blocks_shows_the_locked_film(parts, kept, monkeypatch, 
 def test_locked_film_is_shown_whatever_the_route(parts, route):
     """Catches: a route that is refused for a block which nobody asked for."""
     job = make_job(parts, router=RouterValue(route, parts.scorer))
-    frames, _, _, live = run_job(job)
-    assert torch.equal(run_job(job, text_of(live, 9))[0], frames)
+    shown = Made(*run_job(job))
+    locked = Made(*run_job(job, text_of(shown.live, 9)))
+    assert torch.equal(locked.frames, shown.frames)
 
 
 def test_report_of_a_locked_film_is_drawn(parts):
     """Catches: a report that cannot be drawn, summed up or read again without a block."""
     job = with_inputs(make_job(parts), blocks=KEEP)
-    *_, live = run_job(job)
-    report = run_job(job, text_of(live, KEEP))[2]
-    picture, record = RouteReport.execute(report=report).args
+    shown = Made(*run_job(job))
+    locked = Made(*run_job(job, text_of(shown.live, KEEP)))
+    picture, record = RouteReport.execute(report=locked.report).args
     assert picture.shape[0] == 1
-    again = report_from_dict(json.loads(record))
-    assert again.blocks == ()
-    assert again.settings["kept"]["blocks"] == KEEP
+    report = report_from_dict(json.loads(record))
+    assert report.blocks == ()
+    assert report.settings["kept"]["blocks"] == KEEP
 
 
 def test_lock_of_one_frame_is_no_picture(parts):
@@ -335,13 +367,15 @@ def test_lock_of_one_frame_is_no_picture(parts):
     drafter = attach_origin(parts.drafter.clone(), preset=preset)
     target = attach_origin(parts.target.clone(), preset=preset)
     job = replace(make_job(parts, script="ddd"), drafter=drafter, target=target)
-    frames, latent, _, live = run_job(job)
-    again = run_job(job, text_of(live, 1))
-    assert torch.equal(again[0], frames)
-    assert torch.equal(again[1]["samples"], latent["samples"])
+    shown = Made(*run_job(job))
+    locked = Made(*run_job(job, text_of(shown.live, 1)))
+    assert torch.equal(locked.frames, shown.frames)
+    assert torch.equal(locked.latents, shown.latents)
 
 
-def test_a_disk_that_is_full_is_one_sentence_and_leaves_no_half_file(parts, kept, tmp_path, monkeypatch):
+def test_full_disk_leaves_no_half_lock(parts, kept, tmp_path, monkeypatch):
+    """Catches: the system's own error, and half a file that is found later."""
+
     def fill(path, *_):
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -349,74 +383,85 @@ def test_a_disk_that_is_full_is_one_sentence_and_leaves_no_half_file(parts, kept
     monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
     monkeypatch.setattr(store, "save_latents", fill)
     *_, live = run_job(make_job(parts))
-    with pytest.raises(BadInput, match=r"output/sdvg/kept cannot be written \(No space left on device\); "):
+    with pytest.raises(BadInput, match="No space left on device"):
         run_job(make_job(parts), text_of(live, KEEP))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 REFUSED = [
-    (
-        {"width": 64, "height": 32},
-        None,
-        "the locked blocks have 32 x 32 pixels and the video 64 x 32",
-    ),
-    ({"blocks": KEEP - 1}, None, f"{KEEP} blocks are locked, and the video has {KEEP - 1}"),
-    ({}, "4:0123456789abcdef", "has no file of the locked blocks 1 to 4"),
-    ({}, "four", "the locked blocks are 'four'"),
-    ({}, "0:0123456789abcdef", "the locked blocks are '0:0123456789abcdef'"),
+    ({"width": 64, "height": 32}, None, "32 x 32 pixels and the video 64 x 32"),
+    ({"blocks": KEEP - 1}, None, f"{KEEP} blocks are locked"),
+    ({}, "4:0123456789abcdef", "no file of the locked blocks 1 to 4"),
+    ({}, "four", "'four'"),
+    ({}, "0:0123456789abcdef", "'0:0123456789abcdef'"),
 ]
 
 
-@pytest.mark.parametrize("change, text, sentence", REFUSED, ids=str)
-def test_what_cannot_be_kept_is_refused_before_anything_runs(parts, kept, change, text, sentence):
-    named, *_ = kept
+@pytest.mark.parametrize("change, text, words", REFUSED, ids=str)
+def test_lock_that_cannot_be_used_is_refused(parts, kept, change, text, words):
+    """When the prompt is queued, and by the run itself. Catches: a refusal after models were loaded."""
+    text = text or kept[0]
     size = {"width": 32, "height": 32, "blocks": 9, **change}
-    with pytest.raises(BadInput, match=sentence):
-        SpeculativeSampler.validate_inputs(drafter=None, **size, kept_blocks=text or named)
-    with pytest.raises(BadInput, match=sentence):
-        run_job(with_inputs(make_job(parts), **change), text or named)
+    with pytest.raises(BadInput, match=words):
+        SpeculativeSampler.validate_inputs(drafter=None, **size, kept_blocks=text)
+    with pytest.raises(BadInput, match=words):
+        run_job(with_inputs(make_job(parts), **change), text)
 
 
-def test_a_run_up_to_a_block_makes_the_beginning_of_the_whole_one(parts):
+def test_shortened_run_is_the_beginning_of_the_whole(parts):
     """As takes that are compared are made. Catches a route planned for fewer blocks."""
-    whole = video_of(make_job(parts))
-    part = video_of(replace(make_job(parts), until_block=5))
-    assert torch.equal(part[1], whole[1][:, :, :15])
-    assert [record.decision for record in part[2].blocks] == [record.decision for record in whole[2].blocks[:5]]
+    whole = Made(*run_job(make_job(parts)))
+    part = Made(*run_job(replace(make_job(parts), until_block=5)))
+    assert torch.equal(part.latents, whole.latents[:, :, :15])
+    decisions = [[record.decision for record in made.report.blocks] for made in (part, whole)]
+    assert decisions[0] == decisions[1][:5]
 
 
-def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts, kept):
+def test_locked_run_can_be_locked_further(parts, kept):
     """Catches digests of the new blocks alone, or others than those of a run from nothing."""
     text, frames, _ = kept
-    first, live = (run_job(make_job(parts), given)[3] for given in ("", text))
-    assert live.done["digests"] == first.done["digests"]
-    further = text_of(live, 6)
-    assert torch.equal(run_job(make_job(parts), further)[0], frames)
-    part = run_job(replace(make_job(parts), until_block=7), further)
-    assert [record.span.index for record in part[2].blocks] == [6]
-    for block in (6, 10):
-        with pytest.raises(BadInput, match=f"until_block is {block}, and the run makes blocks 7 to 9"):
-            run_job(replace(make_job(parts), until_block=block), further)
-    with pytest.raises(BadInput, match="until_block is 9, and every block is locked"):
-        run_job(replace(make_job(parts), until_block=9), text_of(live, 9))
+    locked = Made(*run_job(make_job(parts), text))
+    assert locked.live.done["digests"] == Made(*run_job(make_job(parts))).live.done["digests"]
+    further = Made(*run_job(make_job(parts), text_of(locked.live, 6)))
+    assert torch.equal(further.frames, frames)
 
 
-def test_after_twenty_runs_the_beginning_on_the_screen_can_be_kept(parts):
+def test_take_after_a_lock_makes_its_block_alone(parts, kept):
+    """Catches: a take that makes the whole rest of the video."""
+    part = Made(*run_job(replace(make_job(parts), until_block=KEEP + 1), kept[0]))
+    assert [record.span.index for record in part.report.blocks] == [KEEP]
+
+
+@pytest.mark.parametrize("block", [KEEP, 10])
+def test_take_of_no_new_block_is_refused(block, parts, kept):
+    """Catches: the last locked block, or one after the video's end, asked for."""
+    with pytest.raises(BadInput, match=f"until_block is {block}, and the run makes blocks {KEEP + 1} to 9"):
+        run_job(replace(make_job(parts), until_block=block), kept[0])
+
+
+def test_take_of_a_locked_film_is_refused(parts):
+    """Catches: a take of a film that has no block to make."""
+    shown = Made(*run_job(make_job(parts)))
+    with pytest.raises(BadInput, match="every block is locked"):
+        run_job(replace(make_job(parts), until_block=9), text_of(shown.live, 9))
+
+
+def test_blocks_on_the_screen_stay_lockable(parts):
     """That of the newest run of every node: the twenty share theirs, and another node has made none meanwhile.
 
     Kind: a store with a limit drops what was used longest ago, and never what a page shows. Catches also: the
     latents of all runs of a day held in memory.
     """
     job = make_job(parts, script="ta", size=(16, 16))
-    shown = run_job(replace(job, node_id="shown"))[3]
-    runs = [run_job(with_inputs(job, node_id="busy", takes=f"2:{take}"))[3] for take in range(2, 22)]
+    shown = Made(*run_job(replace(job, node_id="shown"))).live
+    runs = [Made(*run_job(with_inputs(job, node_id="busy", takes=f"2:{take}"))).live for take in range(2, 22)]
     for newest in (shown, runs[-1]):
         for number, digest in enumerate(newest.done["digests"], 1):
             blocks = find_kept(f"{number}:{digest}")
-            assert blocks
-            assert (blocks.blocks, blocks.latents.shape[2]) == (number, 3 * number)
-    assert len({run.done["digests"][0] for run in runs if run.done}) == 1
-    kept = [run for run in runs if run in RUNS.now()]
-    assert len(kept) < 8
-    with pytest.raises(BadInput, match=r"no file of.*\(troubleshooting: A lock or a film is gone\)$"):
+            assert blocks.blocks == number
+            assert blocks.latents.shape[2] == 3 * number
+    assert len({run.done["digests"][0] for run in runs}) == 1
+    remembered = [run for run in runs if run in RUNS.now()]
+    assert len(remembered) < 8
+    with pytest.raises(BadInput, match="no file of"):
         find_kept(f"2:{runs[0].done['digests'][1]}")

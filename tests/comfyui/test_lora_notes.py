@@ -51,7 +51,7 @@ def pair_of(drafter, target):
 
 
 @pytest.mark.parametrize("stated, factor", [("alpha 16", 4), ("rsLoRA", 2)])
-def test_the_strength_in_the_note_gives_what_the_file_means(stated, factor, loras, tmp_path):
+def test_noted_strength_gives_what_the_file_means(stated, factor, loras, tmp_path):
     """Catches: a LoRA four times too weak, unsaid; a factor turned over."""
     more = {"alpha": torch.tensor(4.0)} if stated == "rsLoRA" else {}
     path = save(loras, "style.safetensors", SIXTEEN if stated == "alpha 16" else None, **more)
@@ -78,12 +78,13 @@ def test_the_strength_in_the_note_gives_what_the_file_means(stated, factor, lora
         ({"ss_network_alpha": "16"}, {}),
     ],
 )
-def test_a_lora_that_is_merged_as_meant_has_no_note(metadata, more, loras, patcher):
+def test_lora_merged_as_meant_has_no_note(metadata, more, loras, patcher):
+    """Catches: a note on every LoRA."""
     save(loras, "style.safetensors", metadata, **more)
     assert notes_of(patcher, only("style.safetensors")) == ()
 
 
-def test_every_core_loader_of_a_chain_has_its_note(loras, patcher):
+def test_every_comfyui_loader_of_a_chain_is_noted(loras, patcher):
     """Catches: only the nearest; another pack's loader taken for ComfyUI's; one of strength 0."""
     for name in "abcde":
         save(loras, f"{name}.safetensors", SIXTEEN)
@@ -97,10 +98,12 @@ def test_every_core_loader_of_a_chain_has_its_note(loras, patcher):
         only(["8", 0], 1.0),
         only("gone.safetensors", 1.0),
     )
-    e, b, a = notes_of(patcher, *chain)
-    assert ("a.safetensors" in a, "b.safetensors" in b, "e.safetensors" in e) == (True, True, True)
-    assert "strength_model 4 is the file's 1, and the 0.5 set here is its 0.125" in b
-    assert e.endswith("strength_model 4 is the file's 1.")
+    on_e, on_b, on_a = notes_of(patcher, *chain)
+    assert "a.safetensors" in on_a
+    assert "b.safetensors" in on_b
+    assert "strength_model 4 is the file's 1, and the 0.5 set here is its 0.125" in on_b
+    assert "e.safetensors" in on_e
+    assert on_e.endswith("strength_model 4 is the file's 1."), "its strength comes over a wire"
     assert notes_on_loras(upstream(*chain), "7:2", {"target": patcher}) == {"target": ()}
 
 
@@ -300,7 +303,8 @@ def test_lora_that_fits_one_layer_changes_something(loras, patcher):
     assert "2 tensors of the LoRA size.safetensors" in note
 
 
-def test_a_loader_on_the_text_encoder_alone_is_not_upstream():
+def test_loader_on_the_text_encoder_is_not_upstream():
+    """Catches: a note on a LoRA that no block is made with."""
     prompt = upstream(only("a.safetensors"))
     prompt["3:0"]["inputs"]["strength_model"] = ["5", 0]
     prompt["5"] = node("PrimitiveFloat", value=1.0)
@@ -309,7 +313,8 @@ def test_a_loader_on_the_text_encoder_alone_is_not_upstream():
     assert [loader.name for loader in loaders_upstream(prompt, ["3:0", 0])] == ["a.safetensors"]
 
 
-def test_scales_that_differ_by_layer_have_no_one_strength(loras, patcher):
+def test_scales_that_differ_by_layer_give_a_range(loras, patcher):
+    """Catches: a strength that is right for some layers alone."""
     settings = {"r": RANK, "lora_alpha": 16, "alpha_pattern": {"k": 8}}
     tensors = lora_weights((LAYER, "blocks.0.self_attn.k"))
     save_file(tensors, loras / "style.safetensors", {"lora_adapter_metadata": json.dumps(settings)})
@@ -325,14 +330,15 @@ def test_scales_that_differ_by_layer_have_no_one_strength(loras, patcher):
         ("diffusion_model.", {"alpha": torch.tensor(8.0)}, "two scales"),
     ],
 )
-def test_what_comfyui_does_not_read_is_said(prefix, more, word, loras, patcher):
+def test_lora_parts_that_comfyui_ignores_are_noted(prefix, more, word, loras, patcher):
+    """Catches: a DoRA merged as a LoRA, unsaid; names that ComfyUI passes over."""
     save(loras, "style.safetensors", SIXTEEN if "alpha" in more else None, prefix=prefix, **more)
     (note,) = notes_of(patcher, only("style.safetensors"))
     assert word in note
 
 
 @pytest.mark.parametrize("kohya", [False, True])
-def test_a_spelling_that_comfyui_converts_changes_something(kohya, loras, patcher):
+def test_spelling_that_comfyui_converts_has_no_note(kohya, loras, patcher):
     """Catches: Wan Fun's names, which ComfyUI renames, called unknown."""
     name = "blocks_0_cross_attn_k" if not kohya else "blocks_0_self_attn_q"
     halves = {"lora_down.weight": torch.ones(RANK, 64), "lora_up.weight": torch.ones(64, RANK)}
@@ -344,7 +350,7 @@ def test_a_spelling_that_comfyui_converts_changes_something(kohya, loras, patche
 @pytest.mark.parametrize(
     "prompt", [None, {}, {"7:2": None}, {"7:2": {}}, {"7:2": {"inputs": {"drafter": ["7:2", 0]}}}]
 )
-def test_a_prompt_that_is_none_has_no_notes(prompt, patcher):
+def test_prompt_without_loaders_has_no_notes(prompt, patcher):
     assert notes_on_loras(prompt, "7:2", {"drafter": patcher}) == {"drafter": ()}
 
 
@@ -396,7 +402,7 @@ def test_nan_beside_finite_loras_names_model_and_loras(loras, parts):
     assert "large.safetensors" in message
 
 
-def test_nan_of_a_model_without_loras_blames_it_alone(loras, parts):
+def test_nan_without_loras_blames_the_model_alone(loras, parts):
     """Catches: LoRAs on the other model, or of strength 0, blamed."""
     save(loras, "sound.safetensors")
     weight = parts.target.model.diffusion_model.blocks[1].ffn[0].weight
@@ -448,7 +454,7 @@ def with_loaders(names_and_modes):
     return workflow
 
 
-def test_a_page_sends_no_bypassed_loader_and_the_report_has_the_others(server, tmp_path):
+def test_bypassed_loader_has_no_note(server, tmp_path):
     """Catches: a note on a LoRA that is switched off; notes that never reach the report."""
     for name in ("on.safetensors", "off.safetensors"):
         pocket_lora(server.folder, name)

@@ -31,7 +31,8 @@ def test_every_block_is_finite_and_timed(first):
     assert all(block.seconds.decode > 0 and block.seconds.total < 60 for block in first[2].blocks)
 
 
-def test_the_first_run_of_a_process_and_later_ones_make_the_same_bits(parts, first, empty_store):
+def test_later_runs_make_the_same_bits(parts, first, empty_store):
+    """Catches: another order of kernels in a process's first run."""
     for _ in range(2):
         assert same_video(video_of(make_job(parts)), first)
 
@@ -71,5 +72,5 @@ def small_share():
 
 
 @needs_card
-def test_a_tenth_of_the_card_makes_the_same_video(parts, first, empty_store, small_share):
+def test_tenth_of_the_card_makes_the_same_video(parts, first, empty_store, small_share):
     assert same_video(video_of(make_job(parts)), first)

@@ -1,7 +1,7 @@
 """A clip that is made in parts, or stopped and gone on with: no frame is lost, none is there twice.
 
 The kind: what is cut, or counted, by a number that was right for one length. The template *Long video* as it is
-saved; and, for every block at which its first part may be stopped, the same wires in one process.
+saved; and, with its first part stopped early, at its cut, past it or not at all, the same wires in one process.
 """
 
 import json
@@ -25,8 +25,9 @@ from tiny_workflows import count_frames, names, with_tiny_models
 pytestmark = pytest.mark.comfyui
 
 TEMPLATE = json.loads((ROOT / "workflows" / "sdvg_15_long_video.json").read_text(encoding="utf-8"))
-FIRST, LATER = 9, 12
-"""Frames of a clip's first block, and of every other one."""
+# Frames of a clip's first block, and of every other one.
+FIRST = 9
+LATER = 12
 LONGEST = 16
 HALF_A_LEVEL = 0.5 / 255
 
@@ -35,7 +36,10 @@ class Part:
     """What a sampler gave; `new`: its frames without those of the clip that it goes on from."""
 
     def __init__(self, frames, latent, report, live):
-        self.frames, self.latent, self.report, self.live = frames, latent, report, live
+        self.frames = frames
+        self.latent = latent
+        self.report = report
+        self.live = live
         self.new = frames[live.clip_frames :]
 
 
@@ -54,7 +58,7 @@ def in_api_form(workflow):
 
 
 @pytest.mark.parametrize("blocks", [2, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (4, 7, 9))])
-def test_the_template_saves_every_frame_of_parts_of_any_length(blocks, server):
+def test_long_video_template_saves_every_frame(blocks, server):
     """As it is saved, but for models, size and length. Catches a cut of 81 frames, whatever was handed over."""
     prompt = in_api_form(TEMPLATE)
     cuts = {key: dict(node["inputs"]) for key, node in prompt.items() if "SDVG" not in node["class_type"]}
@@ -104,12 +108,13 @@ def handed_on(latent):
     return LatentCut.execute(latent, *cut).args[0]
 
 
-EVERY_STOP = [(blocks, stop) for blocks in (2, 4, 9) for stop in range(1, blocks + 1)]
+STOPS = [(2, 1), (2, 2), (4, 1), (4, 4), (9, 1), (9, 7), (9, 8), (9, 9)]
+"""Blocks of the first part, and after which it stops. The template hands on 21 latent frames: those of 7 blocks."""
 
 
 @pytest.mark.usefixtures("empty_store")
-@pytest.mark.parametrize(("blocks", "stop"), EVERY_STOP)
-def test_after_a_stop_in_every_block_of_the_first_part_no_frame_is_lost_and_none_twice(blocks, stop, parts, whole):
+@pytest.mark.parametrize(("blocks", "stop"), STOPS)
+def test_stop_in_the_first_part_loses_no_frame(blocks, stop, parts, whole):
     """A stop after the last block is none. Two parts are the clip made whole, as long as the second one gets all of
     the first; beyond that, their frames are counted. LATENT is in ComfyUI's scale, which rounds.
     """
@@ -141,33 +146,46 @@ def made_by(report):
     return "".join("d" if b.decision.accepted else "h" if b.handover else "t" for b in report.blocks)
 
 
-@pytest.mark.usefixtures("empty_store")
-@pytest.mark.parametrize("way", ["latent", "lock on the disk", "stop"])
-def test_two_new_blocks_and_two_more_are_four(way, parts, tmp_path, monkeypatch):
-    """With the same decisions, and bit for bit but for LATENT: what came as pixels goes with LATENT and locks."""
+def decisions(*parts):
+    return [block.decision for part in parts for block in part.report.blocks]
+
+
+@pytest.fixture
+def four(parts, empty_store, tmp_path, monkeypatch):
+    """The clip with four new blocks, made at once. Locks go into a folder of the test's."""
     monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
     whole = part(extending(parts, 4, "balanced"))
     assert made_by(whole.report) == "thdd"
-    if way == "stop":
-        part(extending(parts, 4, "balanced"), stop=2)
-        more = part(extending(parts, 4, "balanced"))
-        blocks = more.report.blocks
-    else:
-        two = part(extending(parts, 2, "balanced"))
-        if way == "latent":
-            more = part(extending(parts, 2, "balanced", start=None, continue_from=two.latent))
-            assert len(more.new) == 2 * LATER
-        else:
-            text = f"2:{two.live.done['digests'][1]}"
-            part(extending(parts, 4, "balanced", seed=9), text)
-            for run in RUNS.now():
-                run.beginnings.clear()
-            more = part(extending(parts, 4, "balanced"), text)
-            assert len(more.new) == 4 * LATER, "the locked blocks are new, too"
-            assert (more.live.begin["note"], NO_TARGET_BLOCK in more.report.notes) == ("", False)
-        blocks = (*two.report.blocks, *more.report.blocks)
-    assert [block.decision for block in blocks] == [block.decision for block in whole.report.blocks]
-    if way == "latent":  # ComfyUI's scale rounds
-        assert (more.frames - whole.frames)[len(CLIP) :].abs().max() <= HALF_A_LEVEL
-    else:
-        assert torch.equal(more.latent["samples"], whole.latent["samples"])
+    return whole
+
+
+def test_run_after_a_stop_makes_the_same_clip(four, parts):
+    """Bit for bit. Catches: a route that begins anew after the stop."""
+    part(extending(parts, 4, "balanced"), stop=2)
+    rest = part(extending(parts, 4, "balanced"))
+    assert decisions(rest) == decisions(four)
+    assert torch.equal(rest.latent["samples"], four.latent["samples"])
+
+
+def test_two_blocks_over_latent_make_four(four, parts):
+    """With the same decisions. Catches: what came as pixels taken for blocks once it is a LATENT."""
+    two = part(extending(parts, 2, "balanced"))
+    more = part(extending(parts, 2, "balanced", start=None, continue_from=two.latent))
+    assert len(more.new) == 2 * LATER
+    assert decisions(two, more) == decisions(four)
+    assert (more.frames - four.frames)[len(CLIP) :].abs().max() <= HALF_A_LEVEL, "ComfyUI's scale rounds"
+
+
+def test_two_blocks_over_a_lock_make_four(four, parts):
+    """From the disk, bit for bit. Catches: what came as pixels taken for blocks once it is locked."""
+    two = part(extending(parts, 2, "balanced"))
+    text = f"2:{two.live.done['digests'][1]}"
+    part(extending(parts, 4, "balanced", seed=9), text)
+    for run in RUNS.now():
+        run.beginnings.clear()
+    more = part(extending(parts, 4, "balanced"), text)
+    assert len(more.new) == 4 * LATER, "the locked blocks are new, too"
+    assert decisions(two, more) == decisions(four)
+    assert torch.equal(more.latent["samples"], four.latent["samples"])
+    assert more.live.begin["note"] == ""
+    assert NO_TARGET_BLOCK not in more.report.notes

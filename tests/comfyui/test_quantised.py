@@ -54,17 +54,18 @@ def load(path, dtype=torch.float32):
 
 @pytest.mark.parametrize("form", HERE)
 def test_our_forward_makes_what_comfyuis_makes(form, tmp_path):
+    """Catches: quantised weights that are read past ComfyUI's layers."""
     ours = load(write(tmp_path / "q.safetensors", form))
     assert isinstance(ours.model.diffusion_model.blocks[0].self_attn.q.weight, QuantizedTensor)
     native = load(write(tmp_path / "causal.safetensors", form, causal_ar=True))
-    made = clip(over(onto_device(ours)))
-    assert made.std() > 0.1
-    assert torch.equal(made, native_clip(native))
+    latents = clip(over(onto_device(ours)))
+    assert latents.std() > 0.1
+    assert torch.equal(latents, native_clip(native))
 
 
 @pytest.mark.parametrize("form", HERE)
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 0.0), (HALF, 0.01)])
-def test_the_command_line_makes_what_the_nodes_make(form, dtype, most, tmp_path, monkeypatch):
+def test_command_line_makes_what_the_nodes_make(form, dtype, most, tmp_path, monkeypatch):
     """Under one attention. Catches another scale, rotation or order of products.
 
     In bfloat16 ComfyUI embeds patches in float32: a plain file differs by 0.005 too, and inputs that are rounded to
@@ -78,7 +79,7 @@ def test_the_command_line_makes_what_the_nodes_make(form, dtype, most, tmp_path,
     assert float((ours - theirs).norm() / theirs.norm()) <= most
 
 
-def test_a_quantised_file_is_computed_in_bfloat16_by_default(tmp_path):
+def test_quantised_file_is_computed_in_bfloat16(tmp_path):
     assert load_wan(write(tmp_path / "q.safetensors", HERE[0])).ops.dtype == HALF
 
 
@@ -94,6 +95,7 @@ def test_bytes_are_those_of_the_file(form, tmp_path):
 
 @pytest.mark.parametrize("form", HERE)
 def test_half_on_the_device_makes_the_same_bits(form, tmp_path):
+    """Catches: weights that are read on the wrong device, or without their scale."""
     path = write(tmp_path / "q.safetensors", form)
     whole = clip(over(onto_device(load(path))))
     halved = load(path)
@@ -103,7 +105,7 @@ def test_half_on_the_device_makes_the_same_bits(form, tmp_path):
 
 
 @pytest.mark.parametrize("form", HERE)
-def test_a_lora_makes_the_numbers_that_comfyui_makes(form, tmp_path):
+def test_lora_makes_the_numbers_that_comfyui_makes(form, tmp_path):
     """Catches another seed, or another sum before the rounding. A last digit may round otherwise by chance."""
     path = write(tmp_path / "q.safetensors", form)
     tensors = lora_weights(["blocks.0.self_attn.q", "blocks.1.ffn.0"])
@@ -115,15 +117,15 @@ def test_a_lora_makes_the_numbers_that_comfyui_makes(form, tmp_path):
     plain = load_wan(path).tree
     for layer in ("blocks.0.self_attn.q", "blocks.1.ffn.0", "blocks.1.ffn.2"):
         theirs = patched.model.diffusion_model.get_submodule(layer).weight._qdata
-        mine = ours.get_submodule(layer).weight
-        assert float((theirs != mine).float().mean()) < 1e-3, layer
-        same = torch.equal(mine, plain.get_submodule(layer).weight)
+        weight = ours.get_submodule(layer).weight
+        assert float((theirs != weight).float().mean()) < 1e-3, layer
+        same = torch.equal(weight, plain.get_submodule(layer).weight)
         assert same == (layer == "blocks.1.ffn.2")
     assert seed_of(Q) == comfy.utils.string_to_seed(f"diffusion_model.{Q}")
 
 
 @pytest.mark.parametrize(("kind", "noted"), [("LoraLoaderModelOnly", True), ("LoraLoaderBypassModelOnly", False)])
-def test_a_merged_lora_has_a_note_that_names_the_bypass(kind, noted, loras, tmp_path):
+def test_note_on_merged_lora_names_the_bypass(kind, noted, loras, tmp_path):
     """Catches bits that change with the memory, unsaid."""
     save_lora(loras, "l.safetensors")
     patcher = load(write(tmp_path / "q.safetensors", HERE[0]))
@@ -133,7 +135,8 @@ def test_a_merged_lora_has_a_note_that_names_the_bypass(kind, noted, loras, tmp_
     assert notes_of(patcher) == ()
 
 
-def test_a_format_that_this_comfyui_lacks_is_refused_before_it_raises(tmp_path, monkeypatch):
+def test_format_that_comfyui_lacks_is_refused(tmp_path, monkeypatch):
+    """Catches: an error of ComfyUI's loader."""
     path = write(tmp_path / "q.safetensors", "int8")
     monkeypatch.setattr(files, "QUANT_ALGOS", {})
     with pytest.raises(BadInput, match=r"ComfyUI reads from 0\.27 on"):
@@ -153,6 +156,7 @@ def test_four_bits_are_refused_by_an_older_comfyui(tmp_path):
 
 
 def test_fp8_of_a_quantised_file_is_refused(tmp_path):
+    """Catches: a choice that has no effect, unsaid."""
     path = write(tmp_path / "q.safetensors", HERE[0])
     with pytest.raises(BadInput, match="int8 already"):
         load_checkpoint(str(path), "fp8_e4m3fn", get_preset("custom"))

@@ -38,32 +38,39 @@ def first_of(blocks, handover, **more):
 def policy(monkeypatch):
     """The input `policy` of the node."""
     monkeypatch.setitem(folder_paths.folder_names_and_paths, "image_reward", ([], {".pt"}))
-    [found] = [given for given in QualityRouter.define_schema().inputs if given.id == "policy"]
-    return found
+    [policy] = [field for field in QualityRouter.define_schema().inputs if field.id == "policy"]
+    return policy
 
 
-def test_a_new_router_starts_with_what_the_command_line_starts_with(policy):
+def option_of(policy, name):
+    [option] = [option for option in policy.options if option.key == name]
+    return option
+
+
+def test_new_router_starts_with_the_command_lines_preset(policy):
     """A page takes the first choice."""
     assert policy.options[0].key == DEFAULT_PRESET
 
 
 @pytest.mark.parametrize("name", [*NAMED, "hybrid"])
-def test_a_preset_starts_with_its_own_numbers(name, policy):
+def test_preset_starts_with_its_own_numbers(name, policy):
     """Catches: the numbers of one preset under the name of another, a widget that is not read."""
-    [option] = [option for option in policy.options if option.key == name]
-    values = {"policy": name, **{given.id: given.default for given in option.inputs}}
+    values = {"policy": name, **{field.id: field.default for field in option_of(policy, name).inputs}}
     assert route_of(values) == ROUTE_PRESETS[name]
 
 
-def test_hybrid_has_one_dial_and_the_gate_takes_its_cascade(policy):
-    """Catches: a switch that is not read, a margin of zero, a dial that hybrid ignores."""
-    [option] = [option for option in policy.options if option.key == "hybrid"]
-    assert [given.id for given in option.inputs] == ["tau", "forced_blocks", "bail_out"]
+def test_hybrid_is_a_gate_with_a_cascade(policy):
+    """Catches: a dial that hybrid ignores, a margin of zero."""
+    assert [field.id for field in option_of(policy, "hybrid").inputs] == ["tau", "forced_blocks", "bail_out"]
     hybrid = route_of({"policy": "hybrid", "tau": -1.5, "bail_out": 2})
     assert hybrid == Route(Gate(-1.5, WorstFrame(CASCADE_MARGIN), bail_out=2), handover=3)
+
+
+@pytest.mark.parametrize("cascade, by", [(False, WorstFrame()), (True, WorstFrame(CASCADE_MARGIN))])
+def test_cascade_switch_gives_the_gate_its_margin(cascade, by):
+    """Catches: a switch that is not read."""
     gate = {"policy": "reward", "tau": -0.7, "aggregation": "min", "forced_blocks": 2, "handover": 1}
-    gates = [route_of({**gate, "cascade": on}) for on in (False, True)]
-    assert gates == [Route(Gate(by=by, forced_blocks=2), 1) for by in (WorstFrame(), WorstFrame(CASCADE_MARGIN))]
+    assert route_of({**gate, "cascade": cascade}) == Route(Gate(by=by, forced_blocks=2), 1)
 
 
 UNREAD = [
@@ -80,17 +87,17 @@ UNREAD = [
 
 
 @pytest.mark.parametrize(("prompt", "names"), UNREAD, ids=lambda value: value if isinstance(value, str) else "")
-def test_widgets_without_effect_are_told_in_the_report(prompt, names, server):
+def test_widgets_without_effect_are_noted(prompt, names, server):
     """The kind: a widget that is not at its default, and that no block reads. Catches: ignored without a word."""
-    told = [note for note in server.make(prompt).record()["notes"] if note.startswith("Without effect")]
-    assert told == ([f"Without effect, as no block asks for it: {names}."] if names else [])
+    notes = [note for note in server.make(prompt).record()["notes"] if note.startswith("Without effect")]
+    assert [note.endswith(f": {names}.") for note in notes] == [True] * bool(names)
 
 
 GATE = {f"router__policy__{name}": GONE for name in ("forced_blocks", "bail_out", "handover")}
 """The pocket workflow's router without the inputs that older workflows had under every route."""
 
 
-def test_inputs_of_older_prompts_go_to_the_route_that_reads_them(server):
+def test_router_inputs_of_older_prompts_still_count(server):
     """Catches: a workflow in API form, saved before, that is refused, or made without its numbers."""
     older = {"router__forced_blocks": 2, "router__bail_out": 3, "router__handover": 1}
     settings = server.make(pocket(2, **GATE, **older)).record()["settings"]["route"]
@@ -139,26 +146,45 @@ def read(path):
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-def test_tooltips_readme_and_notes_say_what_the_weights_and_the_study_come_to(policy, costs):
+def shares_of(costs, names):
+    return [costs[name] for name in names]
+
+
+def losses_of(names):
+    return [measured_below()[name] for name in names]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_tooltip_states_computed_costs(language, costs):
     """Catches: a figure rounded wrongly, of another preset, or left as it was when weights or pair changed."""
-    shares = [costs[name] for name in (*NAMED, "paper")]
-    below = [measured_below()[name] for name in NAMED]
-    chinese = json.loads(read("locales/zh/nodeDefs.json"))["SDVGQualityRouter"]["inputs"]["policy"]["tooltip"]
-    for tooltip in (policy.tooltip, chinese):
-        assert (re.findall(SHARES, tooltip), re.findall(FIGURES, tooltip)) == (shares, below)
+    words = json.loads(read(f"locales/{language}/nodeDefs.json"))["SDVGQualityRouter"]
+    tooltip = words["inputs"]["policy"]["tooltip"]
+    assert re.findall(SHARES, tooltip) == shares_of(costs, (*NAMED, "paper"))
+    assert re.findall(FIGURES, tooltip) == losses_of(NAMED)
+
+
+def test_readme_states_computed_costs(costs):
+    """Catches: as with the tooltip."""
     sentence = read("README.md").split("On the miniature (")[1].split("(docs/study")[0]
-    assert re.findall(FIGURES, sentence.split(";")[0]) == below
-    assert re.findall(SHARES, sentence) == shares[:3]
-    for workflow, stated in (("03_text_to_video", shares), ("04_app", shares), ("05_quick_preview", shares[:1])):
-        nodes = json.loads(read(f"workflows/sdvg_{workflow}.json"))["nodes"]
-        notes = [node["widgets_values"][0] for node in nodes if node["type"] == "MarkdownNote"]
-        noted = {note: figures for note in notes if "ost" in note and (figures := re.findall(SHARES, note))}
-        assert [figure for figures in noted.values() for figure in figures] == stated
-        assert all("measured on an H200" in note for note in noted)
+    assert re.findall(FIGURES, sentence.split(";")[0]) == losses_of(NAMED)
+    assert re.findall(SHARES, sentence) == shares_of(costs, NAMED)
+
+
+@pytest.mark.parametrize(
+    "workflow, names",
+    [("03_text_to_video", (*NAMED, "paper")), ("04_app", (*NAMED, "paper")), ("05_quick_preview", ("fast",))],
+)
+def test_workflow_note_states_computed_costs(workflow, names, costs):
+    """Catches: as with the tooltip; a figure that does not say where it was measured."""
+    nodes = json.loads(read(f"workflows/sdvg_{workflow}.json"))["nodes"]
+    notes = [node["widgets_values"][0] for node in nodes if node["type"] == "MarkdownNote"]
+    of_costs = [note for note in notes if "ost" in note and re.search(SHARES, note)]
+    assert [share for note in of_costs for share in re.findall(SHARES, note)] == shares_of(costs, names)
+    assert all("measured on an H200" in note for note in of_costs)
 
 
 @pytest.mark.parametrize("page", ["SDVGQualityRouter.md", "SDVGQualityRouter/zh.md"])
-def test_the_help_page_says_what_the_weights_come_to(page, costs):
+def test_help_page_states_computed_costs(page, costs):
     """Catches: a row of the table with another preset's figure, or an older one."""
     rows = re.findall(
         r"^\| (\w[\w-]*).*\| (0\.\d\d|1) \| ([\d.]+) \|$", read(f"nodes/web/docs/{page}"), re.MULTILINE
@@ -189,11 +215,11 @@ ROUTES = {
 """Of five blocks, by policy: `h` the target from the drafter's first steps, `?` by the score."""
 
 
-def test_every_policy_of_the_node_makes_its_route_with_the_numbers_it_starts_with(policy, server):
+def test_every_policy_makes_its_route(policy, server):
     """Catches: a policy that the node offers and cannot run."""
     assert [option.key for option in policy.options] == list(ROUTES)
     for option in policy.options:
-        inputs = {f"router__policy__{given.id}": given.default for given in option.inputs}
+        inputs = {f"router__policy__{field.id}": field.default for field in option.inputs}
         blocks = server.make(pocket(5, router__policy=option.key, **inputs)).record()["blocks"]
         assert re.fullmatch(ROUTES[option.key], letters_of(blocks)), option.key
 
@@ -205,24 +231,25 @@ def letters_of(blocks):
 
 
 @pytest.mark.parametrize("alone, other", [("drafter", "target"), ("target", "drafter")])
-def test_one_model_alone_runs_under_the_policy_that_asks_for_no_other(alone, other, server):
+def test_one_model_runs_alone_under_its_policy(alone, other, server):
     """Though forced_blocks is 1, as on every new node. Catches: a first block that raises what the policy says.
 
     Without a reward file, and compared with nothing.
     """
     none = {"router__policy__target_blocks": 0, "router__policy__handover_steps": 0}
-    chosen = {"drafter": {"router__policy": "first", **none}, "target": {"router__policy": "always-target"}}[alone]
-    gone = {"router__scorer": GONE, "router__reward_file": "gone.pt", f"sampler__{other}": GONE}
-    done = server.make(pocket(3, **chosen, **gone))
+    policy = {"drafter": {"router__policy": "first", **none}, "target": {"router__policy": "always-target"}}[alone]
+    absent = {"router__scorer": GONE, "router__reward_file": "gone.pt", f"sampler__{other}": GONE}
+    done = server.make(pocket(3, **policy, **absent))
     assert letters_of(done.record()["blocks"]) == 3 * alone[0]
     assert done.outputs[SAMPLER]["sdvg_run"][0]["speed_up"] is None
 
 
 @pytest.mark.parametrize("goes_on", [pytest.param(False, marks=pytest.mark.exhaustive), True])
-def test_a_budget_buys_the_route_that_its_sentence_tells(goes_on, server):
+def test_budget_buys_the_route_that_is_noted(goes_on, server):
     """Catches: a start image, or blocks of another run, counted as blocks bought."""
     budget = {"router__policy": "budget", "router__policy__budget": 0.98, "router__scorer": GONE}
-    prompt, report = pocket(4, **budget, sampler__vae=[POCKET, 3]), REPORT
+    prompt = pocket(4, **budget, sampler__vae=[POCKET, 3])
+    report = REPORT
     inputs = prompt[SAMPLER]["inputs"]
     if goes_on:
         report = "another report"
@@ -233,9 +260,10 @@ def test_a_budget_buys_the_route_that_its_sentence_tells(goes_on, server):
     record = server.make(prompt).record(report)
     [note] = [note for note in record["notes"] if note.startswith("A budget of 0.98 ")]
     bought = r" makes the first (\d) blocks of 4(?:, with (\d) steps? of a block handed over)?, "
-    found = re.search(bought, note)
-    assert found, note
-    blocks, handover = int(found[1]), int(found[2] or 0)
+    counts = re.search(bought, note)
+    assert counts, note
+    blocks = int(counts[1])
+    handover = int(counts[2] or 0)
     handed = [handover if goes_on else 0, *[handover] * (blocks - 1), *[0] * (4 - blocks)]
     assert [block["handover"] for block in record["blocks"]] == handed
     assert [block["author"] for block in record["blocks"]] == ["target"] * blocks + ["drafter"] * (4 - blocks)
@@ -274,48 +302,93 @@ READ = {
 LOST = {"budget": "forced_blocks, bail_out, handover", "stride": "bail_out"}
 
 
-@pytest.mark.parametrize(
-    "vue", [pytest.param(False, marks=pytest.mark.exhaustive), True], ids=["canvas", "nodes 2.0"]
+ORDER = ("balanced", "budget", *NAMED, "first", "stride", "hybrid", "reward", "balanced")
+"""In which policies are chosen, and the numbers of each changed before the next."""
+NUMBERS = {
+    **{name: [ROUTE_PRESETS[name].policy.n, ROUTE_PRESETS[name].handover] for name in NAMED},
+    "first": [1, 0],
+    "stride": [4, 1, 0],
+    "hybrid": [-0.7, 1, 0],
+    "budget": [0.5],
+    "reward": [-0.7, "min", 0.1, False, 1, 0, 0],
+}
+ADVANCED = {"forced_blocks", "bail_out", "handover"}
+
+
+@pytest.fixture(scope="module")
+def chinese(server):
+    """The Chinese names of the router's inputs."""
+    words = server.ask("/i18n")["zh"]["nodeDefs"]["SDVGQualityRouter"]["inputs"]
+    return {name.replace("_", ".", 1): entry["name"] for name, entry in words.items()}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(False, marks=pytest.mark.exhaustive), True],
+    ids=["canvas", "nodes 2.0"],
 )
-def test_each_policy_chosen_in_the_page_brings_its_own_numbers_in_the_pages_language(vue, server, tmp_path):
-    """Also after the last one's were changed. Catches: numbers kept under a name for which they are wrong.
-
-    ComfyUI would show the English tooltip written on the widgets of a policy, before the translated one.
-    """
-    order = ("balanced", "budget", *NAMED, "first", "stride", "hybrid", "reward", "balanced")
-    zh = server.ask("/i18n")["zh"]["nodeDefs"]["SDVGQualityRouter"]["inputs"]
-    called = {f"{name.replace('_', '.', 1)}": words["name"] for name, words in zh.items()}
-    asked = {"policies": order, "quantile": called["policy.quantile"], "older": OLDER}
-    page = browse(server, tmp_path, "policies.js", vue=vue, locale="zh", **asked)
+def page(request, server, chinese, tmp_path_factory):
+    """What the page showed in Chinese as policies were chosen; `vue`: drawn by Nodes 2.0."""
+    inputs = {"policies": ORDER, "quantile": chinese["policy.quantile"], "older": OLDER}
+    folder = tmp_path_factory.mktemp("page")
+    page = browse(server, folder, "policies.js", vue=request.param, locale="zh", **inputs)
     assert page["errors"] == []
-    presets = {name: [ROUTE_PRESETS[name].policy.n, ROUTE_PRESETS[name].handover] for name in NAMED}
-    numbers = {**presets, "first": [1, 0], "stride": [4, 1, 0], "hybrid": [-0.7, 1, 0], "budget": [0.5]}
-    numbers["reward"] = [-0.7, "min", 0.1, False, 1, 0, 0]
-    assert [shown["values"] for shown in page["shown"]] == [numbers[name] for name in order]
-    for name, shown in zip(order, page["shown"], strict=True):
+    return {**page, "vue": request.param}
+
+
+def test_chosen_policy_brings_its_own_numbers(page):
+    """Also after the last one's were changed. Catches: numbers kept under a name for which they are wrong."""
+    assert [shown["values"] for shown in page["shown"]] == [NUMBERS[name] for name in ORDER]
+    assert all(shown["changed"] for shown in page["shown"])
+
+
+def test_node_grows_with_its_policy(page):
+    """Catches: widgets that lie below the node's edge."""
+    for name, shown in zip(ORDER, page["shown"], strict=True):
         assert shown["height"] >= shown["needed"], name
-        assert shown["changed"], name
-        assert shown["words"] == [[own, called[own], None] for own, *_ in shown["words"]]
-        if vue:  # the classic canvas shows advanced widgets at all times
-            advanced = {zh[f"policy_{name}"]["name"] for name in ("forced_blocks", "bail_out", "handover")}
-            assert not advanced & set(shown["labels"]), name
-            assert {zh["policy"]["name"], *(label for _, label, _ in shown["words"][:1])} <= set(shown["labels"])
-    assert page["kept"] == [pytest.approx(-0.5), -1.5], "tau as it was set under this policy"
+
+
+def test_widgets_of_a_policy_are_in_chinese(page, chinese):
+    """ComfyUI would show the English tooltip written on the widgets of a policy, before the translated one."""
+    for shown in page["shown"]:
+        assert shown["words"] == [[name, chinese[name], None] for name, *_ in shown["words"]]
+
+
+def test_research_widgets_of_a_policy_are_hidden(page, chinese):
+    """The classic canvas shows advanced widgets at all times."""
+    if not page["vue"]:
+        pytest.skip("only Nodes 2.0 hides widgets")
+    advanced = {chinese[f"policy.{name}"] for name in ADVANCED}
+    for shown in page["shown"]:
+        labels = set(shown["labels"])
+        assert not advanced & labels
+        assert {chinese["policy"], *(label for _, label, _ in shown["words"][:1])} <= labels
+
+
+def test_policy_keeps_the_tau_set_under_it(page):
+    assert page["kept"] == [pytest.approx(-0.5), -1.5]
+
+
+def test_quantile_shows_with_its_aggregation_alone(page):
+    """Catches: a number that acts on nothing, or one that a reopened workflow hides."""
     rows = {"min": False, "quantile": True, "mean": False, "reopened": False, "quantile, reopened": True}
-    assert page["quantile"] == {"rows": rows, "sent": ["min", 0.1]}, "quantile acts with one score of a block alone"
-    check_older(page["older"])
-    ranges = {"-3": [-3, 3], "0.5": [-2.5, 0.5]}
-    for tau, seen in page["saved"].items():
-        drawn = ranges[tau] if vue else None
-        assert seen == {"sent": float(tau), "range": ranges[tau], "drawn": drawn}
+    assert page["quantile"] == {"rows": rows, "sent": ["min", 0.1]}
 
 
-def check_older(pages):
+@pytest.mark.parametrize("route", OLDER)
+def test_older_router_keeps_its_values(route, page):
     """Catches: values of an older router that move to other widgets, and a changed one that goes without a word."""
-    for route, page in pages.items():
-        own = {name.removeprefix("policy."): value for name, value in page["inputs"].items() if "." in name}
-        assert own == READ[route], route
-        assert [page["inputs"][name] for name in ("policy", "device", "dtype")] == [route, *AROUND]
-        lost = [LOST[route]] if route in LOST else []
-        assert [names in said for names, said in zip(lost, page["said"], strict=True)] == [True] * len(lost)
-        assert not {"forced_blocks", "bail_out", "handover"} & set(page["sockets"])
+    router = page["older"][route]
+    inputs = router["inputs"]
+    assert {name.removeprefix("policy."): value for name, value in inputs.items() if "." in name} == READ[route]
+    assert [inputs[name] for name in ("policy", "device", "dtype")] == [route, *AROUND]
+    lost = [LOST[route]] if route in LOST else []
+    assert [names in message for names, message in zip(lost, router["said"], strict=True)] == [True] * len(lost)
+    assert not ADVANCED & set(router["sockets"])
+
+
+@pytest.mark.parametrize("tau, limits", [("-3", [-3, 3]), ("0.5", [-2.5, 0.5])])
+def test_saved_tau_widens_its_dial(tau, limits, page):
+    """Catches: a saved tau that the dial's range moves."""
+    drawn = limits if page["vue"] else None
+    assert page["saved"][tau] == {"sent": float(tau), "range": limits, "drawn": drawn}

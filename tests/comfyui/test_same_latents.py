@@ -32,9 +32,12 @@ from tests.support.random_set import write_random_set
 
 pytestmark = pytest.mark.comfyui
 
-BLOCKS, SEED, TAU = 4, 11, -1.3  # a threshold that some drafts reach and some do not
+BLOCKS = 4
+SEED = 11
+TAU = -1.3  # a threshold that some drafts reach and some do not
 PROMPT = "a small red ball moves from left to right over a blue field"
-DRAFTER, TARGET = "self-forcing-1.3b", "krea-14b"
+DRAFTER = "self-forcing-1.3b"
+TARGET = "krea-14b"
 FP8 = "float8_e4m3fn"
 # Options of the command line, and the same as settings of the router and inputs of the sampler.
 GATE = {"policy": "reward", "tau": TAU}
@@ -111,7 +114,8 @@ class Hidden:
 
 
 @pytest.mark.parametrize("options, changes, inputs", CASES.values(), ids=CASES)
-def test_nodes_and_command_line_make_decide_and_say_the_same(options, changes, inputs, tmp_path, monkeypatch):
+def test_nodes_make_what_the_command_line_makes(options, changes, inputs, tmp_path, monkeypatch):
+    """Bit for bit, with the same decisions and report. Catches: a setting that one of them reads otherwise."""
     files = write_random_set(tmp_path / "models")
     theirs, written = by_command_line(files, tmp_path / "out", options)
     monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))

@@ -7,6 +7,7 @@ run every text encoder becomes an SDVG Pocket Models node, whose conditioning st
 import io
 import json
 import re
+from functools import cache
 
 import pytest
 from PIL import Image
@@ -30,7 +31,8 @@ def each(paths):
 
 
 @each(API_FILES)
-def test_a_workflow_in_api_form_runs_and_leaves_its_record_in_the_history(path, server):
+def test_api_workflow_runs_and_leaves_its_record(path, server):
+    """Catches: an input that was renamed in the nodes and not in the files."""
     prompt = with_tiny_models(load(path))
     done = server.make(prompt)
     by_type = {prompt[key]["class_type"]: output for key, output in done.outputs.items()}
@@ -40,7 +42,8 @@ def test_a_workflow_in_api_form_runs_and_leaves_its_record_in_the_history(path, 
     assert record["settings"]["blocks"] == len(record["blocks"]) == SMALL["blocks"]
 
 
-def test_a_second_gpu_that_is_not_there_does_not_stop_a_workflow_that_names_it(server):
+def test_absent_second_gpu_stops_no_workflow(server):
+    """Catches: a template for two GPUs that fails where there is one."""
     prompt = with_tiny_models(load(FOLDER / "api" / "sdvg_text_to_video.json"))
     [sampler] = [node for node in prompt.values() if node["class_type"] == "SDVGSpeculativeSampler"]
     for role, kind in (("drafter", "Model"), ("target", "Model"), ("vae", "VAE")):
@@ -51,29 +54,43 @@ def test_a_second_gpu_that_is_not_there_does_not_stop_a_workflow_that_names_it(s
 
 
 @each(FILES)
-def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(path):
+def test_missing_model_is_named_with_its_source(path):
+    """ComfyUI offers to download it. Catches: another file, folder or address than the command line knows."""
     for node in load(path)["nodes"]:
         entries = node.get("properties", {}).get("models", [])
         files = [v for v in node.get("widgets_values") or [] if str(v).endswith((".pt", ".safetensors"))]
         assert [entry["name"] for entry in entries] == files
         for entry in entries:
-            found = [k for k in (*KNOWN_FILES, *CONTROL_FILES) if entry["name"] in k.names]
-            if not found:  # of ComfyUI's own kinds, and named by its own workflows
-                assert any(
-                    entry["url"] in one.read_text("utf-8") for one in (CHECKOUT / "blueprints").glob("*.json")
-                )
+            folder, urls = place_of(entry["name"])
+            if folder is None:
                 assert entry["directory"] in ("frame_interpolation", "upscale_models")
-                continue
-            [known] = found
-            assert entry["directory"] == known.folder
-            files = [f"{m.repository}/resolve/main/{m.path}" for m in KNOWN_MODELS if entry["name"] in m.files]
-            [*places] = files or [f"{known.source.split()[0]}/resolve/main/"]
-            assert entry["url"].startswith(tuple(f"https://huggingface.co/{place}" for place in places))
-            assert entry["url"].endswith("/" + entry["name"])
+                assert entry["url"] in blueprints()
+            else:
+                assert entry["directory"] == folder
+                assert entry["url"].startswith(urls)
+                assert entry["url"].endswith("/" + entry["name"])
+
+
+def place_of(name):
+    """Return the folder of a file and how its addresses begin; of one of ComfyUI's own kinds None."""
+    known = [file for file in (*KNOWN_FILES, *CONTROL_FILES) if name in file.names]
+    if not known:
+        return None, ()
+    [file] = known
+    models = [model for model in KNOWN_MODELS if name in model.files]
+    places = [f"{model.repository}/resolve/main/{model.path}" for model in models]
+    places = places or [f"{file.source.split()[0]}/resolve/main/"]
+    return file.folder, tuple(f"https://huggingface.co/{place}" for place in places)
+
+
+@cache
+def blueprints():
+    """Return the text of all workflows that ComfyUI comes with."""
+    return "\n".join(path.read_text("utf-8") for path in (CHECKOUT / "blueprints").glob("*.json"))
 
 
 @pytest.mark.parametrize("folder", [FOLDER, FOLDER / "api"], ids=["ui", "api"])
-def test_only_the_papers_gate_asks_for_a_reward_model(folder):
+def test_only_paper_gate_asks_for_a_reward_model(folder):
     """Catches: a workflow whose policy looks at no score, and that asks for 1.8 GB all the same."""
     asking = [path.stem for path in sorted(folder.glob("*.json")) if "ImageReward.pt" in values_in(load(path))]
     assert [stem.rpartition("paper_gate")[1] for stem in asking] == ["paper_gate"]
@@ -87,7 +104,8 @@ def values_in(workflow):
 
 
 @each(FILES)
-def test_comfyui_offers_a_workflow_as_a_template_with_a_small_picture(path, server):
+def test_workflow_is_a_template_with_small_picture(path, server):
+    """Catches: a template without a picture, or with one that makes the page slow."""
     assert path.stem in server.ask("/workflow_templates")[CNR]
     assert json.loads(server.raw(f"/api/workflow_templates/{CNR}/{path.name}")) == load(path)
     picture = server.raw(f"/api/workflow_templates/{CNR}/{path.stem}.jpg")
@@ -98,7 +116,8 @@ def test_comfyui_offers_a_workflow_as_a_template_with_a_small_picture(path, serv
 
 
 @pytest.mark.parametrize("number", [10, 11, 12])
-def test_a_workflow_that_loads_a_video_gives_its_sound_to_the_one_it_makes(number):
+def test_sound_of_a_loaded_clip_reaches_the_video(number):
+    """Catches: a template that loses the sound."""
     [path] = FOLDER.glob(f"sdvg_{number}_*.json")
     workflow = load(path)
     nodes = {node["id"]: node for node in workflow["nodes"]}
@@ -115,7 +134,8 @@ APPS = {
 
 
 @pytest.mark.parametrize("stem", APPS)
-def test_an_app_shows_widgets_that_are_there_and_outputs_that_are_outputs(stem, server):
+def test_app_shows_existing_widgets_and_real_outputs(stem, server):
+    """Catches: an app that shows nothing for a widget that was renamed."""
     workflow = load(FOLDER / f"{stem}.json")
     nodes = {node["id"]: node for node in workflow["nodes"]}
     app = workflow["extra"]["linearData"]
@@ -128,7 +148,7 @@ def test_an_app_shows_widgets_that_are_there_and_outputs_that_are_outputs(stem, 
 
 
 @each(FILES)
-def test_a_prompt_is_written_in_one_place_and_goes_over_one_wire(path):
+def test_prompt_is_written_in_one_place(path):
     """Catches: the scorer reading another text than the one the video shows."""
     nodes = load(path)["nodes"]
     assert not {TEXT, "CLIPTextEncode"} & {node["type"] for node in nodes}
@@ -143,12 +163,12 @@ OF_REAL_MODELS = [path for path in FILES if "SDVGTargetLoader" in path.read_text
 
 
 @each(OF_REAL_MODELS)
-def test_a_note_says_what_the_files_are_as_the_readme_does(path):
+def test_note_lists_files_as_the_readme_does(path):
     """What fits a card, tests/memory/test_plan.py compares."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     texts = [node["widgets_values"][0] for node in load(path)["nodes"] if node["type"] == "MarkdownNote"]
     [files] = [text.replace("\xa0", " ") for text in texts if "not for commercial use" in text]
-    known = dict(re.findall(r"^ +(\S+) +([\d.]+ GB)", readme, re.MULTILINE))
-    listed = re.findall(r"^- \[(\S+)\]\(\S+\), ([\d.]+ [GM]B), in \*\w+\*: ", files, re.MULTILINE)
+    sizes = dict(re.findall(r"^ +(\S+) +([\d.]+ GB)", readme, re.MULTILINE))
+    listed = dict(re.findall(r"^- \[(\S+)\]\(\S+\), ([\d.]+ [GM]B), in \*\w+\*: ", files, re.MULTILINE))
     assert len(listed) >= 4
-    assert [(name, known.get(name, size)) for name, size in listed] == listed
+    assert {name: sizes.get(name, size) for name, size in listed.items()} == listed

@@ -19,7 +19,8 @@ TINY = {
 SMALL = {"width": 64, "height": 64, "blocks": 2, "policy.budget": 0.98}
 # The same of the other nodes: sizes; frames of nine blocks, with a start image four more; and a part's end.
 SMALLER = {832: 64, 480: 64, 105: 21, 109: 25, -21: -6, 21: 6, 81: 21}
-TEXT, TEXT_NODES = "PrimitiveStringMultiline", ("CLIPLoader", "SelectCLIPDevice")
+TEXT = "PrimitiveStringMultiline"
+TEXT_NODES = ("CLIPLoader", "SelectCLIPDevice")
 ENCODERS = ("SDVGPrompt", "CLIPTextEncode")
 POCKET_CONDITIONING = 2
 
@@ -28,11 +29,12 @@ def names(node):
     """Return the names of a node's widgets, in the order of its values."""
     if node["type"] == "MarkdownNote":
         return ["text"]
-    found = [slot["widget"]["name"] for slot in node["inputs"] if "widget" in slot]
-    if node["type"] == "LoadImage":
-        return [*found, "upload"] if "upload" not in found else found
-    # What becomes of a seed after a run is a widget of the frontend's own.
-    return [n for name in found for n in ((name, "after") if name == "seed" else (name,))]
+    widgets = [slot["widget"]["name"] for slot in node["inputs"] if "widget" in slot]
+    if node["type"] == "LoadImage" and "upload" not in widgets:
+        return [*widgets, "upload"]
+    if "seed" in widgets:  # what becomes of it after a run is a widget of the frontend's own
+        widgets.insert(widgets.index("seed") + 1, "after")
+    return widgets
 
 
 def with_tiny_models(prompt):
@@ -40,11 +42,13 @@ def with_tiny_models(prompt):
     small = {}
     encoders = [key for key, node in prompt.items() if node["class_type"] in ENCODERS]
     for key, node in prompt.items():
-        inputs, kind = dict(node["inputs"]), node["class_type"]
+        inputs = dict(node["inputs"])
+        kind = node["class_type"]
         if kind in TEXT_NODES:
             continue
         if kind in ENCODERS:
-            kind, inputs = "SDVGPocketModels", {"prompt": DEFAULT_PROMPT}
+            kind = "SDVGPocketModels"
+            inputs = {"prompt": DEFAULT_PROMPT}
         for name, value in inputs.items():
             if isinstance(value, list) and value[0] in encoders:
                 inputs[name] = [value[0], POCKET_CONDITIONING]
