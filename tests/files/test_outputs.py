@@ -1,4 +1,4 @@
-"""A video is its folder all at once, or not at all; and latents come back as they were saved."""
+"""A video is its folder all at once, or not at all."""
 
 import errno
 import json
@@ -9,8 +9,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import (
@@ -26,7 +24,6 @@ from sdvg_core.files.outputs import (
     unfinished_blocks,
     whole_file,
 )
-from sdvg_core.weights.latents import load_latents, save_latents
 from tests.support.cli_runs import names
 from tests.support.reuse_folders import contents
 
@@ -410,45 +407,3 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path, inside):
         pass
     assert contents(tmp_path) == {"file": b""}
     assert names(tmp_path) == ["file"]
-
-
-# --- latents
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_latents_come_back_bit_for_bit_with_what_was_noted(tmp_path, dtype):
-    latents = torch.randn(1, 16, 6, 4, 5, generator=torch.Generator().manual_seed(3)).to(dtype)
-    metadata = {"seed": 42, "block_frames": 3, "size": [40, 32], "prompts": ["a red fox"]}
-    save_latents(tmp_path / LATENTS, latents, metadata)
-    read = load_latents(tmp_path / LATENTS)
-    assert torch.equal(read.latents, latents)
-    assert read.latents.dtype is dtype
-    assert read.metadata == metadata
-
-
-@pytest.mark.parametrize(
-    "name, tensor, sentence",
-    [
-        ("latent_tensor", torch.zeros(1, 16, 3, 2, 2), "holds latent_tensor, no tensor latents"),
-        ("latents", torch.zeros(16, 3, 2, 2), r"\(16, 3, 2, 2\), not one video's"),
-        ("latents", torch.zeros(2, 16, 3, 2, 2), r"\(2, 16, 3, 2, 2\), not one video's"),
-        ("latents", torch.zeros(1, 16, 3, 2, 2, dtype=torch.int8), "latents.safetensors are int8 of"),
-        (
-            "latents",
-            torch.zeros(1, 16, 3, 2, 2, dtype=torch.float64),
-            "are float64 of .* in float32, bfloat16 or float16; give",
-        ),
-        ("latents", torch.full((1, 16, 3, 2, 2), float("nan")), "hold NaN or infinity"),
-    ],
-)
-def test_a_file_that_holds_no_latents_is_refused(tmp_path, name, tensor, sentence):
-    save_file({name: tensor}, tmp_path / LATENTS)
-    with pytest.raises(BadInput, match=sentence):
-        load_latents(tmp_path / LATENTS)
-
-
-@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000], ids=["cut", "list", "deep"])
-def test_broken_metadata_is_refused(tmp_path, text):
-    save_file({"latents": torch.zeros(1, 16, 3, 2, 2)}, tmp_path / LATENTS, {"sdvg": text})
-    with pytest.raises(BadInput, match=r"latents\.safetensors has damaged metadata \(sdvg is not a JSON object\)"):
-        load_latents(tmp_path / LATENTS)
