@@ -51,7 +51,8 @@ class Plain:
     anchor_horizon = 0
 
     def __init__(self, seen_by, places_of) -> None:
-        self.seen_by, self.places_of = seen_by, places_of
+        self.seen_by = seen_by
+        self.places_of = places_of
 
     def prepare(self, model, history, span, condition, size):
         cache = model.new_cache(span.stop, size)

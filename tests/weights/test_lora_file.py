@@ -46,7 +46,8 @@ WEIGHTS = {name: counted(shape, 3 + number) for number, (name, shape) in enumera
 
 def halves(prefix: str = "diffusion_model.", layer: str = Q, name: str = "") -> dict[str, Tensor]:
     """The halves of a change. `name`: of its adapter."""
-    rows, columns = (3, 2)
+    rows = 3
+    columns = 2
     named = f".{name}" if name else ""
     return {
         f"{prefix}{layer}.lora_A{named}.weight": counted((RANK, columns), 2),
