@@ -61,7 +61,9 @@ def pipelines(request: Mapping[str, Any]) -> Callable[[Mapping[str, Any], int], 
     import pipeline.causal_inference as inference
     import utils.wan_wrapper as wrapper
 
-    sizes, tokens, pipe = request["sizes"], request["frame_tokens"], inference.CausalInferencePipeline
+    sizes = request["sizes"]
+    tokens = request["frame_tokens"]
+    pipe = inference.CausalInferencePipeline
     cache = {FULL_CACHE: request["noise"].shape[2] * tokens} if request["whole_cache"] else {}
     for name in request["models"]:
         causal = import_module(f"wan.modules.{name}")
