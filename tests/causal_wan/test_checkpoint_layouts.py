@@ -348,9 +348,9 @@ def stored_as(dtype, share: int = 1):
 )
 def test_unread_quantisation_is_refused_by_name(tmp_path, state, metadata, words):
     stated = metadata and {"_quantization_metadata": json.dumps(metadata)}
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as refusal:
         load_wan(save(tmp_path / "q.safetensors", state, stated))
-    assert words in str(caught.value)
+    assert words in str(refusal.value)
 
 
 @pytest.mark.parametrize("form", [fp8_state, old_form, new_form, row_form])

@@ -22,10 +22,10 @@ ONE = torch.ones(1)
 
 
 def refusal_of(tmp_path, state, metadata=None) -> str:
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as refusal:
         load_wan(save(tmp_path / "given.safetensors", state, metadata))
-    assert "; " in str(caught.value)
-    return str(caught.value)
+    assert "; " in str(refusal.value)
+    return str(refusal.value)
 
 
 def sized(**changes) -> dict[str, torch.Tensor]:

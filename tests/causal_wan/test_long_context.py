@@ -171,9 +171,9 @@ class Means(Plain):
         keys_values = cache._layers
         self.means = None
         for block in (*history.blocks, None):
-            here = block.span if block else span
-            if here.stop > 12:
-                left = [frame for frame in range(5, here.stop - 7) if frame >= here.start - 7]
+            newest = block.span if block else span
+            if newest.stop > 12:
+                left = [frame for frame in range(5, newest.stop - 7) if frame >= newest.start - 7]
                 for layer in keys_values:
                     for buffer in layer:
                         frames = buffer.unflatten(1, (span.stop, -1))
@@ -183,7 +183,7 @@ class Means(Plain):
                             frames[:, slot] = new if not self.means else (1 - rate) * before + rate * new
                 self.means = True
             if block:
-                model.write_context(block.latents, block.condition, cache, self.place(here))
+                model.write_context(block.latents, block.condition, cache, self.place(newest))
         return BlockContext(cache, self.place(span), len(history.blocks), 0)
 
 

@@ -221,9 +221,9 @@ def mark(form: str, **changes: object) -> torch.Tensor:
 def test_parts_that_misfit_are_refused(form, changes, word, tmp_path):
     """Catches scales that are broadcast over the wrong axis, and sizes of a rotation that fill the memory."""
     path = save(tmp_path / "q.safetensors", changed(quantised_state(form), **changes))
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as refusal:
         load_wan(path)
-    assert word in str(caught.value)
+    assert word in str(refusal.value)
 
 
 def six_bits() -> dict[str, torch.Tensor]:
@@ -279,10 +279,10 @@ def test_other_quantisations_are_refused_by_name(kind, tmp_path):
     """Catches *not a whole Wan 2.1 transformer; use the file as published*, of a file that is as published."""
     state = {**random_state(dtype=torch.bfloat16), **foreign_files()[kind]}
     path = save(tmp_path / "q.safetensors", {name: tensor for name, tensor in state.items() if tensor is not None})
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as refusal:
         open_wan(path)
-    assert kind in str(caught.value)
-    assert "bf16" in str(caught.value)
+    assert kind in str(refusal.value)
+    assert "bf16" in str(refusal.value)
 
 
 def test_opening_a_quantised_file_reads_no_weight(tmp_path):

@@ -132,8 +132,8 @@ def test_unmarked_clip_is_read_by_its_rows(height, standard, bits, tmp_path):
 def test_grey_and_rgb_keep_their_levels(kind, bits, scan, black, white, tmp_path):
     """Within half a level. Catches what FFmpeg does: grey as full range, white of ten bits as 255.75 of 255."""
     order = [1, 2, 0] if kind.startswith("gbrp") else [0]
-    given = COLOURS if len(order) == 3 else COLOURS[:, [0, 0, 0]]
-    values = (black + (white - black) * given).round()
+    colours = COLOURS if len(order) == 3 else COLOURS[:, [0, 0, 0]]
+    values = (black + (white - black) * colours).round()
     path = film(tmp_path / "c.mkv", [frame_of(values[:, order], kind, bits)], color_range=scan)
     read = read_footage(path, SIZE, SIZE).pixels[0, :, 24::48, 16::32].flatten(1).T.numpy()
     assert np.abs(read - (values - black) / (white - black) * 255).max() <= 0.55

@@ -20,10 +20,10 @@ def joined(clip: Path, frames: int = 24) -> tuple[Sound, Path]:
     """Write a video with the sound of a clip."""
     sound = read_footage(clip, 32, 32).sound
     assert sound is not None
-    made = clip.with_name("made.mp4")
-    write_mp4(made, torch.zeros(frames, 3, 32, 32), fps=16)
-    assert add_sound(made, sound) == ""
-    return sound, made
+    video = clip.with_name("made.mp4")
+    write_mp4(video, torch.zeros(frames, 3, 32, 32), fps=16)
+    assert add_sound(video, sound) == ""
+    return sound, video
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ PCM = ("pcm_s16le", "pcm_s24le", "pcm_s32le", "pcm_f32le", "pcm_u8")
 def test_pcm_reaches_the_video_sample_for_sample(codec, container, layout, tmp_path):
     """Catches: PCM left out where its file names no layout; channels exchanged; bits lost; a note of a loss."""
     clip = tone(tmp_path / f"clip.{container}", codec, layout=layout)
-    sound, made = joined(clip)
+    sound, video = joined(clip)
     original = channels(clip)
-    copy = channels(made)
+    copy = channels(video)
     assert len(copy) == len(original) == {"mono": 1, "stereo": 2, "5.1": 6}[layout]
     assert len(copy[0]) == pytest.approx(72000, abs=1024)
     assert np.array_equal(copy, original[:, : len(copy[0])])
     assert sound.note == ""
-    with av.open(str(made)) as file:
+    with av.open(str(video)) as file:
         assert file.streams.audio[0].codec_context.name == ("pcm_s16le" if codec == "pcm_u8" else codec)
 
 
@@ -94,10 +94,10 @@ def test_mp3_that_an_mp4_refuses_is_encoded(rate, tmp_path):
     """Catches: a sound that is copied elsewhere, left out as one that cannot be read."""
     clip = tone(tmp_path / "clip.mkv", "libmp3lame", layout="mono", rate=rate)
     sound = read_footage(clip, 32, 32).sound
-    made = tmp_path / "made.mp4"
-    write_mp4(made, torch.zeros(24, 3, 32, 32), fps=16)
-    assert "encoded as AAC" in add_sound(made, sound)
-    with av.open(str(made)) as file:
+    video = tmp_path / "made.mp4"
+    write_mp4(video, torch.zeros(24, 3, 32, 32), fps=16)
+    assert "encoded as AAC" in add_sound(video, sound)
+    with av.open(str(video)) as file:
         assert file.streams.audio[0].codec_context.name == "aac"
 
 
@@ -116,13 +116,13 @@ def test_mp3_that_an_mp4_refuses_is_encoded(rate, tmp_path):
 def test_other_sound_is_encoded_in_time(container, codec, rate, tmp_path):
     """Catches: silence; a shift by the encoder's delay; half of the channels; a loss that is not said."""
     clip = tone(tmp_path / f"clip.{container}", codec, layout="stereo", rate=rate)
-    sound, made = joined(clip, 64)
+    sound, video = joined(clip, 64)
     assert "is encoded as AAC" in sound.note
     assert codec in sound.note
-    with av.open(str(made)) as file:
+    with av.open(str(video)) as file:
         assert file.streams.audio[0].codec_context.name == "aac"
     original = channels(clip, rate=48000)
-    copy = channels(made, rate=48000)
+    copy = channels(video, rate=48000)
     assert len(copy[0]) == pytest.approx(len(original[0]), abs=48000 * 1024 / rate), "whole packets of AAC"
     delay = min(range(-300, 301), key=lambda shift: error(copy, original, shift))
     assert abs(delay) <= 48, "a millisecond, as time stamps may be rounded"

@@ -77,9 +77,9 @@ def test_torn_last_line_is_made_again(unbroken, tmp_path):
     assert read_study(tmp_path) == read_study(unbroken)
 
 
-def test_damaged_line_of_a_study_is_named(tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"configuration": "a", "prompt": "b", "seed": 1}\nnonsense\n')
-    with pytest.raises(BadInput, match=r"line 2 of .*rows\.jsonl"):
+def test_row_of_no_study_is_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"configuration": "a", "prompt": "b", "seed": 1}\n{"prompt": "b"}\n')
+    with pytest.raises(BadInput, match=r"line 2 of .*rows\.jsonl is no row of a study"):
         read_study(tmp_path)
 
 

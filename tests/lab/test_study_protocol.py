@@ -119,17 +119,17 @@ def draws(router: RandomRouter, count: int) -> list[bool]:
 
 
 def test_chance_keeps_its_rate():
-    kept = draws(RandomRouter(0.7, seed=3), 4000)
+    accepted = draws(RandomRouter(0.7, seed=3), 4000)
     # Four standard errors of a coin of 0.7 over 4000 throws are 0.029; the seed is fixed, so this cannot flicker.
-    assert sum(kept) / 4000 == pytest.approx(0.7, abs=0.029)
+    assert sum(accepted) / 4000 == pytest.approx(0.7, abs=0.029)
     assert all(draws(RandomRouter(1.0), 99))
     assert not any(draws(RandomRouter(0.0), 99))
 
 
 def test_chance_depends_on_the_seed_alone():
-    kept = draws(RandomRouter(0.7, seed=3), 50)
-    assert kept == draws(RandomRouter(0.7, seed=3), 50)
-    assert kept != draws(RandomRouter(0.7, seed=4), 50)
+    accepted = draws(RandomRouter(0.7, seed=3), 50)
+    assert accepted == draws(RandomRouter(0.7, seed=3), 50)
+    assert accepted != draws(RandomRouter(0.7, seed=4), 50)
 
 
 def test_study_draws_the_published_routes():

@@ -60,8 +60,8 @@ def test_fast_vae_shows_clips_like_the_vae(taehv, vae, latents):
     assert -10 * error.mean().log10() > CLOSE
     assert -10 * error[:, 0].mean().log10() > FIRST_FRAME
     assert -10 * error[:, -4:].mean().log10() > CLOSE
-    away = (truth - truth.median(dim=-1, keepdim=True).values).abs().amax(dim=2, keepdim=True) > 0.2
-    things = away.expand_as(truth)
+    difference = (truth - truth.median(dim=-1, keepdim=True).values).abs().amax(dim=2, keepdim=True)
+    things = (difference > 0.2).expand_as(truth)
     assert things.float().mean() > 0.01
     assert -10 * (shown - truth)[things].square().mean().log10() > THINGS
 

@@ -39,11 +39,11 @@ def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     without_cuda()
     use_checkout(checkout, packages=("wan", "wan.modules", "pipeline"), absent=ABSENT)
     build = pipelines(request)
-    made = {
+    videos = {
         name: latents(build(case["model"], case.get("block_frames", 3)), request["noise"], case["asked"])
         for name, case in request["cases"].items()
     }
-    return {"latents": made, **(pixels(next(iter(made.values()))) if request.get("pixels") else {})}
+    return {"latents": videos, **(pixels(next(iter(videos.values()))) if request.get("pixels") else {})}
 
 
 def latents(pipeline: Any, noise: Tensor, asked: Mapping[str, Any]) -> Tensor:

@@ -31,9 +31,9 @@ def assert_holds(file: WeightFile, wanted: dict[str, torch.Tensor]) -> None:
 
 
 def refusal(path: Path) -> str:
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as error:
         open_weights(path)
-    message = str(caught.value)
+    message = str(error.value)
     assert "; " in message
     assert "\n" not in message
     return message
