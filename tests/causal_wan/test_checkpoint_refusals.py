@@ -87,7 +87,7 @@ def test_incomplete_or_foreign_model_is_refused_by_name(tmp_path, state, words):
 
 
 @pytest.mark.parametrize("prefix", ["", "model.", "model.diffusion_model."])
-def test_an_unknown_tensor_of_the_model_is_refused(tmp_path, prefix):
+def test_unknown_tensor_of_the_model_is_refused(tmp_path, prefix):
     state = prefixed({**random_state(), "blocks.1.self_attn.gate.weight": ONE}, prefix)
     assert "has the unknown blocks.1.self_attn.gate.weight; use" in refusal_of(tmp_path, state)
 

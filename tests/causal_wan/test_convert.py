@@ -118,7 +118,7 @@ def test_shards_are_converted(tmp_path):
     assert sorted(files) == ["a.safetensors", "b.safetensors", source.name]
 
 
-def test_a_control_module_is_converted(tmp_path):
+def test_control_module_is_converted(tmp_path):
     g = torch.Generator().manual_seed(0)
     state = {name: torch.randn(shape, generator=g) for name, shape in control_shapes(TINY, 2).items()}
     assert convert_to(save(tmp_path / "vace.safetensors", state), "w4a8") == 0
@@ -170,7 +170,7 @@ def test_stopped_conversion_resumes_to_the_same_bytes(form, calls, source, tmp_p
     assert not part.exists()
 
 
-def test_a_killed_conversion_leaves_nothing_under_the_name(source, tmp_path, monkeypatch):
+def test_killed_conversion_leaves_nothing_under_the_name(source, tmp_path, monkeypatch):
     """Killed without a chance to clean up, at the end of the third weight."""
     honest = convert.quantise
     calls = []
@@ -215,14 +215,14 @@ def interrupted_at(number: int):
     return fsync
 
 
-def test_the_same_command_twice_is_refused(source, tmp_path, capsys):
+def test_same_command_twice_is_refused(source, tmp_path, capsys):
     assert convert_to(source) == 0
     before = (tmp_path / "wan_int8.safetensors").read_bytes()
     assert "is there already" in refusal(capsys, str(source), "--format", "int8")
     assert (tmp_path / "wan_int8.safetensors").read_bytes() == before
 
 
-def test_a_file_that_appears_meanwhile_is_kept(source, tmp_path, monkeypatch, capsys):
+def test_file_that_appears_meanwhile_is_kept(source, tmp_path, monkeypatch, capsys):
     """Catches a rename over it."""
     output = tmp_path / "wan_int8.safetensors"
     honest = convert.quantise
@@ -283,7 +283,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize(("make", "word"), SOURCES.items(), ids=range(len(SOURCES)))
-def test_a_source_that_cannot_be_converted_is_refused(make, word, tmp_path, capsys):
+def test_source_that_cannot_be_converted_is_refused(make, word, tmp_path, capsys):
     path = make(tmp_path)
     before = set(names(tmp_path))
     assert word in refusal(capsys, str(path), "--format", "int8")

@@ -196,7 +196,7 @@ def test_memrope_keeps_means_of_frames_that_left():
 
 
 @pytest.mark.parametrize("memory, kept", [("window", 3), ("deep-sink", 12), ("memrope", 5)])
-def test_a_memory_is_a_part_of_the_window(memory, kept):
+def test_memory_is_a_part_of_the_window(memory, kept):
     settings = Rolling(sink=3, context_memory=memory)
     context = model_context(settings, None)
     assert (context.window, context.sink, context.means) == (21, kept, memory == "memrope")
@@ -336,7 +336,7 @@ def test_fp8_hides_no_value_that_is_not_finite(bad):
 
 
 @pytest.mark.parametrize("largest", [1.0, 3.0e-30, 7.0, 447.9, 65504.0, 3.0e38])
-def test_the_largest_number_of_a_row_never_overflows(largest):
+def test_largest_number_of_a_row_never_overflows(largest):
     """Catches: a scale too small for the largest number, of which one torch makes NaN, and another cuts it off."""
     x = torch.linspace(0.9, 1, 1000)[None, :, None, None] * largest * torch.tensor([1.0, -1.0])
     assert ((rounded_once(x) - x).abs() <= 2**-4 * x.abs()).all()

@@ -31,7 +31,7 @@ from sdvg_core.weights.pickles import Choice
         ("custom", 3, Recompute(), "auto"),
     ],
 )
-def test_a_preset_is_what_its_authors_say(name, block_frames, context, weights):
+def test_preset_is_what_its_authors_say(name, block_frames, context, weights):
     """Steps are positions of the unshifted table, as in their configs, which the shift moves."""
     preset = get_preset(name)
     assert preset.name == name
@@ -115,7 +115,7 @@ MODELS = Path("models") / "diffusion_models"
         ("longlive_base.pt", "longlive-1.0"),
     ],
 )
-def test_a_known_file_leads_to_its_preset(name, preset):
+def test_known_file_leads_to_its_preset(name, preset):
     named = preset_by_name(MODELS / name)
     assert (named and named.name) == preset
 

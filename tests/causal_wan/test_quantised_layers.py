@@ -85,7 +85,7 @@ def test_other_kitchens_read_the_same_bits(form, tmp_path):
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("prefix", ["", "model.diffusion_model."])
-def test_a_quantised_file_loads_layer_by_layer(form, prefix, tmp_path):
+def test_quantised_file_loads_layer_by_layer(form, prefix, tmp_path):
     """Catches a layer of another one's parts, a bias left out, the rest not in bfloat16."""
     state = quantised_state(form)
     path = save(tmp_path / "q.safetensors", prefixed(state, prefix))
@@ -106,7 +106,7 @@ def test_a_quantised_file_loads_layer_by_layer(form, prefix, tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_compiled_layer_makes_the_same(form):
+def test_compiled_layer_makes_the_same(form):
     """Catches kitchen's Python code in a graph, which torch cannot compile as one."""
     layer, parts = quantise(weight(), Q, FORMATS[form])
     linear = KitchenLinear(layer, parts, torch.nn.Parameter(torch.ones(64)))
@@ -170,7 +170,7 @@ def test_lora_is_rounded_by_chance_like_comfyui(form, tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_control_module_may_be_quantised(form, tmp_path):
+def test_control_module_may_be_quantised(form, tmp_path):
     g = torch.Generator().manual_seed(0)
     state = {n: torch.randn(s, generator=g).bfloat16() for n, s in control_shapes(TINY, 1).items()}
     name = "vace_blocks.0.self_attn.q.weight"

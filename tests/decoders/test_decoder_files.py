@@ -99,7 +99,7 @@ def test_unstated_kind_is_refused(name):
     assert kind_of(Path(name), "lighttaew2_1") == "lighttaew2_1"
 
 
-def test_a_known_digest_outweighs_any_name(tmp_path, monkeypatch):
+def test_known_digest_outweighs_any_name(tmp_path, monkeypatch):
     """Catches a published file that was renamed to what ComfyUI's previews look for."""
     path = tmp_path / "taew2_1.pth"
     path.write_bytes(b"published")

@@ -50,7 +50,7 @@ def test_latent_that_is_not_finite_decodes_to_nan(codec, value):
     assert not frames.isinf().any()
 
 
-def test_the_kind_decides_which_latents_the_network_sees(weights):
+def test_kind_decides_which_latents_the_network_sees(weights):
     """`lighttaew2_1` takes those of the Wan VAE's own decoder, `taew2_1` the normalised ones."""
     plain = codec_of(weights)
     scaled = codec_of(weights, "lighttaew2_1")

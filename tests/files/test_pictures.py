@@ -221,7 +221,10 @@ def test_folder_of_a_finished_video_is_refused(tmp_path, names):
         pictures_in(tmp_path)
 
 
-def test_folder_with_a_chart_alone_is_read(tmp_path):
+@pytest.mark.parametrize("name", ["notes.txt", "video.mp4", "report.json"])
+def test_folder_of_no_whole_video_is_read(tmp_path, name):
+    """With one of our files alone, it may be anybody's."""
+    (tmp_path / name).write_text("")
     Image.new("RGB", (8, 8)).save(tmp_path / "route.png")
     assert pictures_in(tmp_path) == [tmp_path / "route.png"]
 

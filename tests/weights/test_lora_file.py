@@ -229,7 +229,7 @@ def test_rslora_may_be_a_number(tmp_path, value, scale):
 
 
 @pytest.mark.parametrize("key", ["f_attn.k", "lf_attn.k", "blocks.1.self_attn.k", "0.attn.k"])
-def test_a_pattern_for_another_layer_changes_nothing(tmp_path, key):
+def test_pattern_for_another_layer_changes_nothing(tmp_path, key):
     """Catches: half of a word taken for a name, so that what is for block 1 is for block 11 too."""
     metadata = {"lora_adapter_metadata": json.dumps({**OF_PEFT, "alpha_pattern": {key: 2}})}
     path = saved(tmp_path / "a.safetensors", halves(layer=K), metadata)
@@ -316,7 +316,7 @@ def test_unreadable_config_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize("name", ["", "default", "default_0", "style", "lightx2v_t1", "bias"])
-def test_an_adapter_of_any_name_is_read(tmp_path, name):
+def test_adapter_of_any_name_is_read(tmp_path, name):
     """Catches: PEFT's own `state_dict`, which holds no LoRA for who knows only `default`."""
     tensors = halves(PEFT, name=name)
     tensors[f"{PEFT}{Q}.lora_magnitude_vector{'.' if name else ''}{name}.weight"] = torch.ones(3)

@@ -75,7 +75,7 @@ def test_circles_of_links_end(tmp_path, monkeypatch):
     assert find_files(tmp_path, ("wan_2.1_vae.safetensors",), ("vae",)).is_file()
 
 
-def test_a_linked_folder_is_searched(tmp_path):
+def test_linked_folder_is_searched(tmp_path):
     """As ComfyUI does: many keep their models on another disk."""
     lay(tmp_path / "disk", "{name}", "", "wan_2.1_vae.safetensors")
     (tmp_path / "models" / "vae").mkdir(parents=True)
@@ -165,7 +165,7 @@ def test_unreadable_file_of_paths_is_named(content, tmp_path):
         find_models(tmp_path)
 
 
-def test_an_empty_file_of_paths_names_none(tmp_path):
+def test_empty_file_of_paths_names_none(tmp_path):
     (tmp_path / "extra_model_paths.yaml").touch()
     assert extra_folders(tmp_path, ("vae",)) == []
 
@@ -189,7 +189,7 @@ def test_folders_of_too_many_files_are_refused(tmp_path, monkeypatch):
         find_models(tmp_path)
 
 
-def test_a_folder_of_several_kinds_is_listed_once(tmp_path, monkeypatch):
+def test_folder_of_several_kinds_is_listed_once(tmp_path, monkeypatch):
     """Catches: minutes on a disk of many files that all kinds share."""
     listed = []
     glob = model_files.iglob

@@ -107,7 +107,7 @@ LONG = 5_000_000
 
 
 @pytest.mark.parametrize("text", ["x" * LONG, '{"tag": 1}' * (LONG // 10), "\U0001f600" * (LONG // 4)])
-def test_a_header_with_long_metadata_is_read(tmp_path, text):
+def test_header_with_long_metadata_is_read(tmp_path, text):
     """Tags of a large data set, a workflow with pictures. Catches: *fetch it again* for a whole file."""
     save_file(state(), tmp_path / "a.safetensors", {"ss_tag_frequency": text, "alpha": "16"})
     file = open_weights(tmp_path / "a.safetensors")
