@@ -4,8 +4,6 @@ The margins over 200 prompts are in docs/study.md; here are four prompts, with r
 is asked by command, when weights change; that they are these weights, always.
 """
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
@@ -16,6 +14,8 @@ from lab.research.world import held_out_prompts, render
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.engine.run import plan_run
+from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.types import Condition
 from sdvg_core.loading.load import encode_prompts
 from sdvg_core.pocket import trained_set as shipped
@@ -83,7 +83,7 @@ RECONSTRUCTION = 21.0
 MARGIN = 1.0
 RECOGNISABLE = 12.0
 PROMPTS = held_out_prompts(4, seed=21)
-WAYS = {
+ROUTES = {
     "target": Route(TargetOnly()),
     "drafter": Route(First(0)),
     "routed": Route(Gate(0.0)),
@@ -97,17 +97,21 @@ def bench():
 
 @pytest.fixture(scope="module")
 def clips(bench):
-    """Frames `f c h w` and records of every way of making every prompt's video."""
+    """Frames `f c h w` and records of each prompt's video by each route."""
     embeddings = encode_prompts(shipped.trained_set(), PROMPTS, shipped.pocket_options())
     videos = {}
     for prompt in PROMPTS:
         condition = Condition(embeddings[prompt], prompt)
-        run = bench.run(condition, 0)
-        for name, router in WAYS.items():
-            emitted = list(replace(run, plan=replace(run.plan, router=router)).blocks())
+        for name, route in ROUTES.items():
+            emitted = make_video(bench, condition, route)
             frames = torch.cat([block.frames for block in emitted], dim=1)[0]
             videos[prompt, name] = (frames, [block.record for block in emitted])
     return videos
+
+
+def make_video(bench, condition: Condition, route: Route) -> list[EmittedBlock]:
+    sizes = {"blocks": bench.blocks, "width": bench.width, "height": bench.height}
+    return list(plan_run(bench.engine, route, lambda _: condition, seed=0, **sizes).blocks())
 
 
 def mean_quality(clips, name: str, frames: slice = slice(None)) -> float:
