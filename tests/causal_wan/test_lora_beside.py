@@ -61,7 +61,7 @@ def test_lora_beside_makes_what_merging_makes(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_beside_a_quantised_layer_nothing_is_rounded(form, tmp_path):
+def test_lora_beside_a_quantised_layer_is_exact(form, tmp_path):
     path = save(tmp_path / "q.safetensors", quantised_state(form))
     lora = beside(find_lora(str(lora_file(tmp_path)), open_wan(path)), LINEAR)
     plain = layer_of(path)

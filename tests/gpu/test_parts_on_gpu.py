@@ -47,13 +47,13 @@ def test_noise_is_uploaded_as_drawn(gpu):
     assert all(torch.equal(copy.cpu(), noise.draw(SPAN, slot)) for slot, copy in enumerate(copies))
 
 
-def test_scorers_squares_are_the_cpus(gpu):
+def test_scorer_cuts_the_cpus_squares(gpu):
     expected = cut_squares(to_bytes(frames(2)), 224)
     assert torch.equal(cut_squares(to_bytes(frames(2).to(gpu)), 224).cpu(), expected)
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-4), ("float16", 5e-3)])
-def test_scores_are_the_cpus(gpu, dtype, most):
+def test_scores_equal_the_cpus(gpu, dtype, most):
     shown = frames(4, 64, 96)[None]
     plain = random_models(TINY, CPU).scorer
     state = {name: weight.to(gpu) for name, weight in plain.model.state_dict().items()}
@@ -73,7 +73,7 @@ def test_nan_in_a_block_is_found(gpu):
         checks.read(torch.tensor(0.5, device=gpu))
 
 
-def test_mp4_is_the_cpus(gpu, tmp_path):
+def test_mp4_equals_the_cpus(gpu, tmp_path):
     pytest.importorskip("av")
     from sdvg_core.files.video import Mp4Writer
 
@@ -191,7 +191,7 @@ def test_compiled_stages_are_eager_to_rounding(gpu):
         assert off(compiled(feed_forward, INDUCTOR)(x), feed_forward(x).cpu()) < 1e-5
 
 
-def test_weights_in_fp8_are_the_cpus(gpu):
+def test_fp8_weights_compute_like_the_cpus(gpu):
     tree = random_wan(TINY.target.config, torch.float32, Random(CPU, 0), fp8=True)
     x = drawn(8, TINY.target.config.dim)
     wanted = tree.blocks[0].self_attn.q(x)

@@ -34,7 +34,7 @@ def models(gpu) -> Models:
     return models_on(gpu)
 
 
-def test_latents_are_the_cpus(gpu, models):
+def test_latents_equal_the_cpus(gpu, models):
     expected = latents(make_blocks(models_on(torch.device("cpu"))))
     error = latents(make_blocks(models)) - expected
     assert float(error.norm() / expected.norm()) < 5e-3

@@ -32,7 +32,7 @@ def test_incomplete_line_is_made_again(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
-def test_nan_is_null(tmp_path: Path) -> None:
+def test_nan_is_written_as_null(tmp_path: Path) -> None:
     """Catches: a file that other programs cannot read as JSON."""
     path = tmp_path / "rows.jsonl"
     add_rows(path, [{"presence": {"mover": (0.5, math.nan)}}])

@@ -69,14 +69,6 @@ def test_finished_study_makes_nothing(unbroken):
     assert (unbroken / "rows.jsonl").read_bytes() == before
 
 
-def test_torn_last_line_is_made_again(unbroken, tmp_path):
-    whole = (unbroken / "rows.jsonl").read_bytes()
-    (tmp_path / "rows.jsonl").write_bytes(whole[: whole.rfind(b"\n", 0, -1) + 40])
-    assert len(read_study(tmp_path)) == ROWS - 1
-    study(tmp_path, plan())
-    assert read_study(tmp_path) == read_study(unbroken)
-
-
 def test_row_of_no_study_is_named(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"configuration": "a", "prompt": "b", "seed": 1}\n{"prompt": "b"}\n')
     with pytest.raises(BadInput, match=r"line 2 of .*rows\.jsonl is no row of a study"):

@@ -298,7 +298,7 @@ def test_mover_on_its_path_is_at_its_place():
     assert at_its_place(render(away, times[:20]), ALONE).mean() == 0
 
 
-def test_presence_is_the_movers():
+def test_presence_ignores_the_other_thing():
     """Catches: another thing taken for the mover, a hidden mover counted as absent."""
     pair = parse("a small red ball crawls right from the left behind a big green box at the left over night")
     alone = parse("a big green box crawls right from the left over night")

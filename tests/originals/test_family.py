@@ -213,7 +213,7 @@ SHOW: list[tuple[str, str, dict[str, Any], float, int | None]] = [
 
 
 @pytest.mark.parametrize(("name", "case", "settings", "least", "first"), SHOW)
-def test_another_setting_shows(theirs, name, case, settings, least, first, measured):
+def test_other_settings_change_the_latents(theirs, name, case, settings, least, first, measured):
     apart = per_block(ours(name, **settings), theirs(name)["latents"][case])
     assert max(apart[:first], default=0) < AGREES or first is None
     assert measured(max(apart) if first is None else apart[first]) > least

@@ -155,12 +155,12 @@ def test_route_equals_a_loop_over_two_sessions(theirs, krea, measured):
     assert measured(difference(latents, theirs["cases"]["route"]["latents"])) < AGREES
 
 
-def test_missing_fifth_pass_shows(theirs, krea, measured):
+def test_missing_fifth_pass_changes_the_latents(theirs, krea, measured):
     latents, _ = video(krea, schedule="four-step")
     assert measured(difference(latents, theirs["cases"]["3 context frames, 5 steps"]["latents"])) > 1e-2
 
 
-def test_tau_just_above_a_score_shows(theirs, krea, measured):
+def test_slightly_higher_tau_changes_the_latents(theirs, krea, measured):
     latents, _ = video(krea, route=Route(Gate(TAU + 1e-4)))
     assert measured(difference(latents, theirs["cases"]["route"]["latents"])) > 0.1
 
