@@ -173,13 +173,14 @@ def prepare(place: Place) -> None:
 
 def run_command(place: Place, name: str, command: str) -> dict[str, Digest]:
     """Make what a command asks for; return the digest of each video."""
-    output, made = place.folder / name, {}
+    output = place.folder / name
+    digests = {}
     place.run(*place.command(command, output))
     for latents in sorted(output.rglob("latents.safetensors")):
         title = " ".join(("command line:", name, *latents.relative_to(output).parts[:-1]))
         report = json.loads(latents.with_name("report.json").read_bytes())
-        made[title] = digest(title, latents, report)
-    return made
+        digests[title] = digest(title, latents, report)
+    return digests
 
 
 # --- what is kept of a run
@@ -225,31 +226,32 @@ def record(place: Place) -> dict[str, Digest]:
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(run_command, place, *case) for case in COMMANDS.items()]
         try:
-            return {name: made for job in jobs for name, made in job.result().items()}
+            return {title: digests for job in jobs for title, digests in job.result().items()}
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def compare(before: dict[str, Digest], after: dict[str, Digest]) -> int:
     """List what differs, settings apart; return 1 if anything but settings does."""
-    found = list(differences(before, after))
-    made = [line for path, line in found if path[1:2] != ("settings",)]
-    settings = [line for path, line in found if path[1:2] == ("settings",)]
+    lines = list(differences(before, after))
+    made = [line for path, line in lines if path[1:2] != ("settings",)]
+    settings = [line for path, line in lines if path[1:2] == ("settings",)]
     sys.stdout.write(f"{len(before)} videos before, {len(after)} after\n")
-    for title, lines in (("settings", settings), ("what is made", made)):
-        sys.stdout.write("\n".join([f"{len(lines) or 'no'} differences in {title}", *lines, ""]))
+    for title, differing in (("settings", settings), ("what is made", made)):
+        sys.stdout.write("\n".join([f"{len(differing) or 'no'} differences in {title}", *differing, ""]))
     return int(bool(made))
 
 
-def differences(one: Any, other: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+def differences(before: Any, after: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield where two JSON values differ, and how."""
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        one, other = (dict(enumerate(values)) for values in (one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        for name in {**one, **other}:
-            yield from differences(one.get(name, "nothing"), other.get(name, "nothing"), (*path, str(name)))
-    elif one != other:
-        yield path, f"  {' / '.join(path)}: {one!r:.100} became {other!r:.100}"
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        before = dict(enumerate(before))
+        after = dict(enumerate(after))
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in {**before, **after}:
+            yield from differences(before.get(name, "nothing"), after.get(name, "nothing"), (*path, str(name)))
+    elif before != after:
+        yield path, f"  {' / '.join(path)}: {before!r:.100} became {after!r:.100}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -78,8 +78,8 @@ def run_row(name: str, folder: Path) -> dict[str, Any]:
     result: dict[str, Any] = {"date": datetime.date.today().isoformat()}
     python = folder / name / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if not python.is_file():
-        made = subprocess.run([f"python{version}", "-m", "venv", str(folder / name)], check=False)
-        if made.returncode:
+        process = subprocess.run([f"python{version}", "-m", "venv", str(folder / name)], check=False)
+        if process.returncode:
             return result | {"why": f"there is no Python {version} here"}
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for words in ([f"torch=={torch}"], [f"torch=={torch}", *others, *TOOLS], ["--no-deps", "-e", str(ROOT)]):
@@ -90,8 +90,8 @@ def run_row(name: str, folder: Path) -> dict[str, Any]:
     [suite] = ElementTree.parse(log).getroot().iter("testsuite")
     tests, *lost, skipped = (int(suite.attrib[of]) for of in ("tests", "failures", "errors", "skipped"))
     first = next((case for case in suite.iter("testcase") if case.find("failure") is not None), None)
-    found = subprocess.run([str(python), "-c", VERSIONS, *SHOWN], check=True, capture_output=True, encoding="utf-8")
-    result["python"], result["versions"] = json.loads(found.stdout)
+    shown = subprocess.run([str(python), "-c", VERSIONS, *SHOWN], check=True, capture_output=True, encoding="utf-8")
+    result["python"], result["versions"] = json.loads(shown.stdout)
     result |= {"passed": tests - sum(lost) - skipped, "failed": sum(lost), "skipped": skipped}
     result["minutes"] = round(float(suite.attrib["time"]) / 60, 1)
     return result if first is None else result | {"why": f"first: {first.attrib['name']}"}

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.exhaustive
 
 
 def request_of(number: int, draw: random.Random) -> tuple[VideoRequest, Conditions]:
-    """A size, a length, a router and prompts that differ from run to run."""
+    """Return a size, a length, a router and prompts that differ from run to run."""
     request = replace(
         REQUEST,
         blocks=draw.randint(1, 5),
@@ -57,17 +57,20 @@ def run_many(runs: int, folder: Path) -> tuple[dict[str, int], dict[str, int], i
     # Two pairs of either context policy, as a user has who goes back and forth between workflows.
     models = [make_loaded(policy) for policy in ("recompute", "incremental", "recompute", "incremental")]
     draw = random.Random(1)
-    settled, bytes_then = {}, 0
+    settled: dict[str, int] = {}
+    bytes_then = 0
     with quick():
         for number in range(runs):
             if number == 3 * len(models):
-                settled, bytes_then = footprint(), resident_bytes()
+                settled = footprint()
+                bytes_then = resident_bytes()
             request, conditions = request_of(number, draw)
             make_video(models[number % len(models)], folder, request, conditions=conditions)
     return settled, footprint(), resident_bytes() - bytes_then
 
 
-def test_three_hundred_runs_of_changing_kind_hold_no_more_than_twelve(tmp_path):
+def test_hundreds_of_runs_hold_no_more(tmp_path):
+    """Of changing sizes, routes and contexts: no more than twelve of them do."""
     settled, after, grown = run_many(300, tmp_path)
     # A memo holds the last run's blocks, of which there are 1 to 5, in four sets of models.
     assert after["tensors"] <= settled["tensors"] + 4 * 4 * 5
@@ -116,24 +119,33 @@ def long_video(folder: Path, policy: str, stop_at: int = 0) -> dict[str, list[fl
     return noted
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_thousand_blocks_hold_their_latents_and_nothing_that_grows_and_go_on_after_a_kill(tmp_path, policy):
+@pytest.fixture(scope="module", params=POLICIES)
+def unbroken(request, tmp_path_factory) -> tuple[str, Path, dict[str, list[float]]]:
+    """A video that was never killed: its policy, its folder, and what was held."""
+    folder = tmp_path_factory.mktemp("unbroken") / "video"
+    return request.param, folder, long_video(folder, request.param)
+
+
+def test_thousand_blocks_hold_only_their_latents(unbroken):
     """Catches: frames, drafts or keys of blocks that are on the disk, kept until the end; a cost that grows."""
-    noted = long_video(tmp_path / "whole", policy)
-    latents = load_latents(tmp_path / "whole" / LATENTS).latents.nbytes / BLOCKS
+    _, folder, noted = unbroken
+    latents = load_latents(folder / LATENTS).latents.nbytes / BLOCKS
     grown = [(later - earlier) / 100 for earlier, later in pairwise(noted["bytes"])]
     assert max(grown) <= 1.1 * latents, grown
     took = [later - earlier for earlier, later in pairwise(noted["when"])]
     assert median(took[-200:]) <= 1.5 * median(took[100:300]), (median(took[100:300]), median(took[-200:]))
-    with av.open(str(tmp_path / "whole" / VIDEO)) as video:
+    with av.open(str(folder / VIDEO)) as video:
         assert sum(1 for _ in video.decode(video=0)) == 9 + (BLOCKS - 1) * 12
 
+
+def test_killed_thousand_blocks_resume_to_the_same(unbroken, tmp_path):
+    policy, folder, noted = unbroken
     child = os.fork()
     if child == 0:
         long_video(tmp_path / "killed", policy, KILLED)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    again = long_video(tmp_path / "killed", policy)
-    assert again["drift"] == noted["drift"]
-    both = [load_latents(tmp_path / folder / LATENTS).latents for folder in ("whole", "killed")]
-    assert torch.equal(*both)
+    resumed = long_video(tmp_path / "killed", policy)
+    assert resumed["drift"] == noted["drift"]
+    expected = load_latents(folder / LATENTS).latents
+    assert torch.equal(load_latents(tmp_path / "killed" / LATENTS).latents, expected)

@@ -18,7 +18,7 @@ Q = "blocks.0.self_attn.q.weight"
 
 
 def quantised_state(form: str, config: WanConfig = TINY, *, seed: int = 0) -> dict[str, Tensor]:
-    """A random state dict whose large matrices are in a format of `convert`."""
+    """Return a random state dict whose large matrices are in a format of `convert`."""
     state: dict[str, Tensor] = {}
     for name, tensor in random_state(config, seed=seed, dtype=torch.bfloat16).items():
         state |= quantised_tensors(form, name, tensor) if MATRIX.fullmatch(name) else {name: tensor}
@@ -32,7 +32,7 @@ def quantised_tensors(form: str, name: str, weight: Tensor) -> dict[str, Tensor]
 
 
 def hadamard(size: int) -> Tensor:
-    """The rotation of ConvRot: products of one matrix of 4 x 4 by itself, of length 1."""
+    """Return the rotation of ConvRot: products of a matrix of 4 x 4 by itself, of length 1."""
     four = torch.ones(4, 4) - 2 * torch.eye(4).flip(1)
     matrix = four
     while len(matrix) < size:
@@ -41,7 +41,7 @@ def hadamard(size: int) -> Tensor:
 
 
 def plain_weight(parts: Mapping[str, Tensor], columns: int, rotation: int, group: int = 16) -> Tensor:
-    """What stored parts mean, without kitchen: numbers times scales, then the rotation taken back."""
+    """Return what stored parts mean, without kitchen: numbers times scales, then the rotation taken back."""
     numbers = parts["weight"]
     if "s_channel" in parts:
         packed = numbers.view(torch.uint8)
@@ -56,6 +56,6 @@ def plain_weight(parts: Mapping[str, Tensor], columns: int, rotation: int, group
 
 
 def changed(state: Mapping[str, Tensor], **changes: Any) -> dict[str, Tensor]:
-    """The tensors with those of one layer replaced, by the end of their names, or left out for None."""
+    """Return the tensors with those of one layer replaced, by the end of their names, or left out for None."""
     named = {f"{Q[:-7]}.{ending}": tensor for ending, tensor in changes.items()}
     return {name: tensor for name, tensor in {**state, **named}.items() if tensor is not None}

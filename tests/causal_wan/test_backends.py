@@ -24,9 +24,13 @@ from sdvg_core.settings.execution import AttentionChoice, Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from tests.support.tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-AMPERE, HOPPER, TURING = (8, 0), (9, 0), (7, 5)
-HEADS, WIDTH = 3, 16
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda")
+TURING = (7, 5)
+AMPERE = (8, 0)
+HOPPER = (9, 0)
+HEADS = 3
+WIDTH = 16
 
 
 @pytest.fixture
@@ -70,7 +74,7 @@ def expected(q, k, v):
 
 
 class StandIn:
-    """A package's kernel: b l n d unless told otherwise, half precision alone, scale and mask as it is told."""
+    """A package's kernel: `b l n d` unless a layout is stated, half precision alone, scale and mask as stated."""
 
     def __init__(self) -> None:
         self.calls = []
@@ -93,7 +97,7 @@ class StandIn:
         return self.attend(q, k, v, sm_scale, is_causal)
 
 
-def test_torchs_own_choice_is_what_it_was_bit_for_bit():
+def test_sdpa_equals_torchs_own_attention():
     q, k, v = tensors(torch.float32)
     swapped = (x.transpose(1, 2) for x in (q, k, v))
     assert torch.equal(SDPA.kernel(q, k, v), F.scaled_dot_product_attention(*swapped).transpose(1, 2))
@@ -104,8 +108,8 @@ def test_torchs_own_choice_is_what_it_was_bit_for_bit():
     "name, module, function", [("flash", "flash_attn", "flash_attn_func"), ("sage", "sageattention", "sageattn")]
 )
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_package_is_handed_tokens_before_heads_and_no_other_scale(name, module, function, dtype, gpu, install):
-    """Catches: heads before tokens, SageAttention's default layout, a mask."""
+def test_packages_get_tokens_before_heads(name, module, function, dtype, gpu, install):
+    """Catches: heads before tokens, SageAttention's default layout, another scale, a mask."""
     package = StandIn()
     install(module, **{function: getattr(package, function)})
     backend = choose_attention(name, device=gpu(AMPERE), dtype=dtype, head_dim=WIDTH)
@@ -121,16 +125,16 @@ class CudnnStandIn(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen = []
+        self.calls = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is not torch.ops.aten._scaled_dot_product_cudnn_attention.default:
             return func(*args, **(kwargs or {}))
         q, k, v, bias, statistics, *rest = args
         assert (bias, statistics, rest, kwargs or {}) == (None, False, [], {})
-        self.seen.append((tuple(q.shape), switches()))
-        none = torch.empty(0)
-        return reference(q, k, v).to(q.dtype), none, none, none, 0, 0, none, none, none
+        self.calls.append((tuple(q.shape), switches()))
+        empty = torch.empty(0)
+        return reference(q, k, v).to(q.dtype), empty, empty, empty, 0, 0, empty, empty, empty
 
 
 def switches():
@@ -138,18 +142,19 @@ def switches():
     return [getattr(cuda, f"{name}_sdp_enabled")() for name in ("flash", "mem_efficient", "math", "cudnn")]
 
 
-def test_cudnn_is_its_own_kernel_and_no_switch_that_other_threads_would_see(gpu):
+def test_cudnn_kernel_flips_no_global_switch(gpu):
     """Catches: torch's context manager, under which the VAE, in another thread, finds no kernel that it can use."""
     backend = choose_attention("cudnn", device=gpu(AMPERE), dtype=torch.bfloat16, head_dim=WIDTH)
     q, k, v = tensors()
     before = switches()
     with CudnnStandIn() as cudnn:
         out = backend.kernel(q, k, v)
-    assert cudnn.seen == [((1, HEADS, 6, WIDTH), before)]
+    assert cudnn.calls == [((1, HEADS, 6, WIDTH), before)]
     torch.testing.assert_close(out.double(), expected(q, k, v), rtol=0.02, atol=0.01)
 
 
-def test_this_torch_still_has_cudnns_kernel_with_the_arguments_it_is_called_with():
+def test_torch_still_has_the_cudnn_kernel():
+    """With the arguments that it is called with. Catches: a private operation of torch that changed."""
     q, k, v = (torch.empty(x.shape, dtype=x.dtype, device="meta") for x in tensors())
     assert NEEDS["cudnn"].kernel(None)(q, k, v).shape == q.shape
 
@@ -185,7 +190,7 @@ def test_amd_gpus_are_not_taken_for_nvidias(gpu, monkeypatch):
         choose_attention("cudnn", **model)
 
 
-def test_only_sageattention_says_that_it_is_not_exact(gpu, install):
+def test_only_sageattention_is_noted_as_inexact(gpu, install):
     install("sageattention", sageattn=print)
     install("flash_attn", flash_attn_func=None)
     model = {"device": gpu(HOPPER), "dtype": torch.bfloat16, "head_dim": 128}
@@ -206,9 +211,7 @@ def test_only_sageattention_says_that_it_is_not_exact(gpu, install):
         (None, torch.bfloat16, 128, ["Ampere", "cpu is none"]),
     ],
 )
-def test_a_kernel_that_cannot_work_is_refused_in_one_sentence(
-    name, capability, dtype, head_dim, parts, gpu, install
-):
+def test_kernel_that_cannot_work_is_refused(name, capability, dtype, head_dim, parts, gpu, install):
     install("flash_attn")
     install("sageattention")
     with pytest.raises(BadInput) as refusal:
@@ -218,26 +221,34 @@ def test_a_kernel_that_cannot_work_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize("name, package", [("flash", "flash-attn"), ("sage", "sageattention")])
-def test_a_package_that_is_not_installed_is_named(name, package, gpu, monkeypatch):
+def test_missing_package_is_named(name, package, gpu, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     with pytest.raises(BadInput, match=f"needs {package}; pip install {package}, or use"):
         choose_attention(name, device=gpu(AMPERE), dtype=torch.bfloat16, head_dim=128)
 
 
-def test_a_package_is_imported_when_it_is_chosen_and_a_broken_one_is_named(gpu, tmp_path, monkeypatch):
+@pytest.fixture
+def broken_package(tmp_path, monkeypatch):
+    """Put a package where it would be imported from, which fails when it is."""
     (tmp_path / "flash_attn.py").write_text("raise ImportError('undefined symbol: of another torch')\n")
     monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_package_is_imported_only_when_chosen(gpu, broken_package):
     model = {"device": gpu(AMPERE), "dtype": torch.bfloat16, "head_dim": 128}
     assert why_not("flash", **model) == ""
     assert choose_attention("auto", **model).name == "sdpa"
+
+
+def test_broken_package_is_named(gpu, broken_package):
     with pytest.raises(BadInput, match=r"flash_attn cannot be imported \(undefined symbol: of another"):
-        choose_attention("flash", **model)
+        choose_attention("flash", device=gpu(AMPERE), dtype=torch.bfloat16, head_dim=128)
 
 
 # --- in a run
 
 
-def test_every_attention_of_a_block_goes_through_the_kernel_that_was_chosen():
+def test_every_attention_uses_the_chosen_kernel():
     """Catches: a choice that is reported and not used."""
     calls = []
 
@@ -245,7 +256,8 @@ def test_every_attention_of_a_block_goes_through_the_kernel_that_was_chosen():
         calls.append(q.shape)
         return SDPA.kernel(q, k, v)
 
-    tree, ops = random_tree(1), TorchOps(torch.float32, AttentionBackend("counted", kernel))
+    tree = random_tree(1)
+    ops = TorchOps(torch.float32, AttentionBackend("counted", kernel))
     chosen = make_generator(1, EchoCodec(), "incremental", tree=tree, ops=ops)
     plain = make_generator(1, EchoCodec(), "incremental", tree=tree)
     call = BlockCall(History(horizon=3), plan_spans(1, 3)[0], make_noise(), PROMPT)
@@ -253,17 +265,21 @@ def test_every_attention_of_a_block_goes_through_the_kernel_that_was_chosen():
     assert len(calls) == 2 * 2 * 2, "two steps, two layers, to the block and to the prompt"
 
 
-def test_the_report_names_the_kernel_of_either_model_and_says_once_that_it_rounds(files, monkeypatch):
-    def load(options):
-        return load_models(files, options, check_models(files, options))
+PRESETS = {"drafter": ModelOptions(preset="self-forcing-1.3b"), "target": ModelOptions(preset="krea-14b")}
 
-    presets = {"drafter": ModelOptions(preset="self-forcing-1.3b"), "target": ModelOptions(preset="krea-14b")}
-    roles = tuple(presets)
-    plain = load(LoadOptions(**presets))
-    assert [plain.settings[role]["attention"] for role in roles] == ["sdpa", "sdpa"]
+
+def test_exact_kernel_is_named_without_note(files):
+    options = LoadOptions(**PRESETS)
+    models = load_models(files, options, check_models(files, options))
+    assert [models.settings[role]["attention"] for role in PRESETS] == ["sdpa", "sdpa"]
+    assert models.notes == ()
+
+
+def test_rounding_kernel_of_both_models_is_noted_once(files, monkeypatch):
     sage = AttentionBackend("sage", SDPA.kernel, "It rounds.")
     monkeypatch.setattr(checking, "choose_attention", lambda *_, **__: sage)
-    rounded = load(LoadOptions(**presets, execution=Execution(attention="sage")))
-    assert [rounded.settings[role]["attention"] for role in roles] == ["sage", "sage"]
-    assert (plain.notes, rounded.notes) == ((), ("It rounds.",))
-    assert rounded.build().target._model.wan.ops.backend is sage
+    options = LoadOptions(**PRESETS, execution=Execution(attention="sage"))
+    models = load_models(files, options, check_models(files, options))
+    assert [models.settings[role]["attention"] for role in PRESETS] == ["sage", "sage"]
+    assert models.notes == ("It rounds.",)
+    assert models.build().target._model.wan.ops.backend is sage

@@ -27,7 +27,7 @@ def shapes_of(config, metadata):
 
 
 @pytest.mark.parametrize("config", [WAN_1_3B, WAN_14B, TINY])
-def test_the_sizes_are_read_off_the_shapes(config):
+def test_sizes_are_read_off_the_shapes(config):
     assert inspect_weights(shapes_of(config, {})).config == config
 
 
@@ -43,12 +43,12 @@ def test_metadata_overrides_what_the_shapes_suggest():
 def test_every_usual_prefix_loads_bit_for_bit(tmp_path, prefix):
     state = random_state()
     path = save(tmp_path / "wan.safetensors", prefixed(state, prefix))
-    found = open_wan(path)
+    file = open_wan(path)
     assert_same_tensors(load_wan(path).tree.state_dict(), state)
-    assert found.config == TINY
-    assert found.naming == ("Wan names" if not prefix else f"Wan names under {prefix[:-1]}")
-    assert (found.weights.layout, found.quantisation.label, found.unused) == ("safetensors", "none", ())
-    assert found.weights.path.name == "wan.safetensors"
+    assert file.config == TINY
+    assert file.naming == ("Wan names" if not prefix else f"Wan names under {prefix[:-1]}")
+    assert (file.weights.layout, file.quantisation.label, file.unused) == ("safetensors", "none", ())
+    assert file.weights.path.name == "wan.safetensors"
 
 
 @pytest.mark.parametrize(
@@ -61,30 +61,45 @@ def test_every_usual_prefix_loads_bit_for_bit(tmp_path, prefix):
         lambda n: n.replace("ffn.", "ffn._checkpoint_wrapped_module."),
     ],
 )
-def test_training_wrappers_anywhere_in_a_name_are_removed(tmp_path, rename):
+def test_training_wrappers_are_removed_anywhere(tmp_path, rename):
     state = random_state()
     path = save(tmp_path / "wan.safetensors", {rename(n): t for n, t in state.items()})
     assert_same_tensors(load_wan(path).tree.state_dict(), state)
     assert "training wrappers removed" in open_wan(path).naming
 
 
-def test_a_loaded_tree_is_frozen_reports_what_it_left_and_draws_nothing(tmp_path):
-    """Narrow heads come from the metadata, rotary tables are passed over, and most tensors decide the dtype."""
+@pytest.fixture
+def mixed_file(tmp_path):
+    """A bfloat16 model with norms in float32, heads stated in the metadata, and tensors that are none of it."""
     state = random_state(NARROW, dtype=torch.bfloat16)
     state = {n: t.float() if "norm" in n or "modulation" in n else t for n, t in state.items()}
     extra = {"model.freqs": torch.ones(3), "vae.weight": torch.ones(2)}
-    path = save(tmp_path / "wan.sft", {**prefixed(state, "model."), **extra}, NARROW_METADATA)
-    found, before = open_wan(path), torch.get_rng_state()
-    loaded = load_wan(path)
+    return save(tmp_path / "wan.sft", {**prefixed(state, "model."), **extra}, NARROW_METADATA)
+
+
+def test_tensors_beside_the_model_are_reported(mixed_file):
+    """Catches: rotary tables, which are computed, reported as left out; heads guessed from the width."""
+    file = open_wan(mixed_file)
+    assert file.config == NARROW
+    assert file.unused == ("vae.weight",)
+
+
+def test_loaded_tree_is_frozen(mixed_file):
+    """Catches: a dtype that the few norms decide, and not most tensors."""
+    tree = load_wan(mixed_file).tree
+    assert not tree.training
+    assert {(p.dtype, p.requires_grad) for p in tree.parameters()} == {(torch.bfloat16, False)}
+
+
+def test_loading_draws_no_random_number(mixed_file):
+    before = torch.get_rng_state()
+    load_wan(mixed_file)
     assert torch.equal(torch.get_rng_state(), before)
-    assert (found.config, found.unused) == (NARROW, ("vae.weight",))
-    assert not loaded.tree.training
-    assert {(p.dtype, p.requires_grad) for p in loaded.tree.parameters()} == {(torch.bfloat16, False)}
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("asked", [None, torch.bfloat16, torch.float16, torch.float32])
-def test_the_stored_dtype_is_kept_unless_another_is_asked_for(tmp_path, stored, asked):
+def test_stored_dtype_is_kept_unless_asked_otherwise(tmp_path, stored, asked):
     state = random_state(dtype=stored)
     loaded = load_wan(save(tmp_path / "wan.safetensors", state), dtype=asked)
     wanted = asked or stored
@@ -92,15 +107,15 @@ def test_the_stored_dtype_is_kept_unless_another_is_asked_for(tmp_path, stored, 
     assert_same_tensors(loaded.tree.state_dict(), {n: t.to(wanted) for n, t in state.items()})
 
 
-def test_finding_out_what_a_file_is_reads_no_weight(tmp_path):
+def test_inspection_reads_no_weight(tmp_path):
     """Catches asking a lazy mapping for a name in a way that reads the tensor."""
 
     def read(name):
         raise AssertionError(f"{name} was read")
 
     file = open_weights(save(tmp_path / "wan.safetensors", prefixed(random_state(), "model.")))
-    found = inspect_weights(dataclasses.replace(file, read=read))
-    assert found.config == TINY
+    checkpoint = inspect_weights(dataclasses.replace(file, read=read))
+    assert checkpoint.config == TINY
 
 
 # --- memory
@@ -142,29 +157,41 @@ def test_loading_never_holds_a_copy_of_the_model(tmp_path):
 
 
 @pytest.mark.parametrize("config", [TINY, NARROW, WAN_1_3B, WAN_14B], ids=["tiny", "narrow", "1.3B", "14B"])
-def test_the_tree_has_exactly_the_tensors_of_a_checkpoint(config):
+def test_tree_has_exactly_the_tensors_of_checkpoints(config):
     with torch.device("meta"):
         tree = WanTree(config)
     assert {name: tuple(t.shape) for name, t in tree.state_dict().items()} == wan_shapes(config)
 
 
-def test_the_layers_work_in_bfloat16_with_float32_statistics():
-    """The root mean square is rounded before it is weighed; the patch embedding takes any dtype."""
-    g = torch.Generator().manual_seed(0)
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def test_root_mean_square_is_rounded_before_its_weight():
+    """Catches: statistics in bfloat16, or a product in float32 that is rounded at the end."""
     norm = RMSNorm(64, 1e-6)
-    torch.nn.init.normal_(norm.weight, generator=g)
-    norm, x = norm.to(torch.bfloat16), torch.randn(5, 64, generator=g).bfloat16()
+    norm.weight.data = normal(64)
+    norm = norm.to(torch.bfloat16)
+    x = normal(5, 64).bfloat16()
     assert torch.equal(norm(x), F.rms_norm(x.float(), (64,), eps=1e-6).bfloat16() * norm.weight)
-    tree, x = WanTree(NARROW).to(torch.bfloat16), torch.randn(1, 3, 24, generator=g).bfloat16()
-    for norm in (tree.blocks[0].norm1, tree.blocks[0].norm2, tree.blocks[0].norm3):
+
+
+def test_layer_norms_work_in_bfloat16():
+    block = WanTree(NARROW).to(torch.bfloat16).blocks[0]
+    x = normal(1, 3, 24).bfloat16()
+    for norm in (block.norm1, block.norm2, block.norm3):
         assert torch.equal(norm(x), F.layer_norm(x, (24,), norm.weight, norm.bias, 1e-6))
-    frames = torch.randn(1, 16, 2, 4, 4, generator=g)
+
+
+def test_patch_embedding_takes_any_dtype():
+    tree = WanTree(NARROW).to(torch.bfloat16)
+    frames = normal(1, 16, 2, 4, 4)
     embedded = tree.patch_embedding(frames)
     assert embedded.dtype == torch.bfloat16
     assert torch.equal(embedded, tree.patch_embedding(frames.bfloat16()))
 
 
-FP8, ONE = torch.float8_e4m3fn, torch.tensor(0.5)
+FP8 = torch.float8_e4m3fn
 LINEARS = [n for n, t in random_state().items() if t.ndim == 2 and n.startswith("blocks.")]
 LAYERS = [n.removesuffix(".weight") for n in LINEARS]
 
@@ -210,7 +237,7 @@ def row_form():
 
 
 def assert_layers_compute(tree, scale, *, dtype=torch.float32):
-    """Each layer is compared with what its own stored weight and its own scale make in float32."""
+    """Compare each layer with what its own stored weight and its own scale make in float32."""
     state = fp8_state()
     g = torch.Generator().manual_seed(3)
     for layer in LAYERS:
@@ -232,16 +259,16 @@ def assert_layers_compute(tree, scale, *, dtype=torch.float32):
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_scaled_layer_is_its_stored_weight_times_its_own_scale(tmp_path, state, metadata, label, dtype):
+def test_layers_multiply_by_their_own_scale(tmp_path, state, metadata, label, dtype):
     """Catches a scale that is dropped, taken from another layer, or rounded to the compute dtype first."""
     state = {f"model.{n}": t for n, t in state.items()}
     path = save(tmp_path / "fp8.safetensors", state, metadata)
-    found = open_wan(path)
-    assert (found.quantisation.label, found.unused) == (label, ())
-    assert_layers_compute(load_wan(path, dtype=dtype).tree, lambda x: scale_of(x), dtype=dtype)
+    file = open_wan(path)
+    assert (file.quantisation.label, file.unused) == (label, ())
+    assert_layers_compute(load_wan(path, dtype=dtype).tree, scale_of, dtype=dtype)
 
 
-def test_a_scale_for_every_row_is_applied_row_by_row(tmp_path):
+def test_scale_of_rows_multiplies_row_by_row(tmp_path):
     loaded = load_wan(save(tmp_path / "fp8.safetensors", row_form()), dtype=torch.float32)
     rows = {n.removesuffix(".weight"): t.shape[0] for n, t in fp8_state().items() if n in LINEARS}
     assert_layers_compute(loaded.tree, lambda x: scale_of(x, rows[x])[:, None])
@@ -253,7 +280,8 @@ def test_plain_fp8_is_cast_up_on_use(tmp_path):
     assert_layers_compute(load_wan(path).tree, lambda x: 1.0)
 
 
-def test_in_a_file_that_is_fp8_throughout_only_linear_weights_stay_fp8(tmp_path):
+def test_only_linear_weights_stay_fp8(tmp_path):
+    """Of a file that is fp8 throughout. Catches: a convolution, norm or bare parameter left in fp8."""
     state = {n: t.to(FP8) for n, t in random_state().items()}
     loaded = load_wan(save(tmp_path / "fp8.safetensors", state))
     assert loaded.ops.dtype == torch.bfloat16
@@ -264,17 +292,19 @@ def test_in_a_file_that_is_fp8_throughout_only_linear_weights_stay_fp8(tmp_path)
     assert torch.equal(loaded.tree.head.modulation, state["head.modulation"].to(torch.bfloat16))
 
 
-def test_a_scaled_weight_that_is_no_linear_layer_is_cast_up_with_its_scale(tmp_path):
+def test_scaled_patch_embedding_is_cast_up(tmp_path):
+    """It is no linear layer. Catches: its scale left out."""
     state = {**old_form(), "patch_embedding.scale_weight": torch.tensor(0.037)}
     state["patch_embedding.weight"] = state["patch_embedding.weight"].to(FP8)
     loaded = load_wan(save(tmp_path / "fp8.safetensors", state), dtype=torch.float32)
     assert torch.equal(loaded.tree.patch_embedding.weight, state["patch_embedding.weight"].float() * 0.037)
 
 
-def test_a_layer_gives_the_same_twice_even_after_it_was_cast_to_its_inputs_dtype():
+def test_cast_layer_gives_the_same_result_twice():
     """Catches scaling in place a weight that needed no cast and so was no copy."""
     g = torch.Generator().manual_seed(0)
-    weight, bias = torch.randn(4, 6, generator=g).to(FP8), nn.Parameter(torch.randn(4, generator=g))
+    weight = torch.randn(4, 6, generator=g).to(FP8)
+    bias = nn.Parameter(torch.randn(4, generator=g))
     layer = Fp8Linear(weight, torch.tensor(0.3), bias).to(torch.float32)
     x = torch.randn(3, 6, generator=g)
     assert torch.equal(layer(x), layer(x))
@@ -307,20 +337,24 @@ def stored_as(dtype, share: int = 1):
         (stored_as(torch.uint8, share=2), None, "another quantisation"),
         ({**fp8_state(), f"{LAYERS[0]}.weight_scale": torch.ones(128, 4)}, None, "not one number or one a row"),
         # Dropping it would give another model; so would multiplying a weight that was scaled already.
-        ({**random_state(dtype=torch.bfloat16), f"{LAYERS[0]}.scale_weight": ONE}, None, "for bfloat16"),
+        (
+            {**random_state(dtype=torch.bfloat16), f"{LAYERS[0]}.scale_weight": torch.tensor(0.5)},
+            None,
+            "for bfloat16",
+        ),
         (without_a_scale(), None, f"the quantised {LAYERS[0]} has no scale"),
         *((marked(text), None, "comfy_quant") for text in (b"{", b"[1]", b'[["a", 1]]', b"\xff\xff")),
     ],
 )
-def test_a_quantisation_that_is_not_read_is_refused_by_what_it_is(tmp_path, state, metadata, words):
+def test_unread_quantisation_is_refused_by_name(tmp_path, state, metadata, words):
     stated = metadata and {"_quantization_metadata": json.dumps(metadata)}
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as refusal:
         load_wan(save(tmp_path / "q.safetensors", state, stated))
-    assert words in str(caught.value)
+    assert words in str(refusal.value)
 
 
 @pytest.mark.parametrize("form", [fp8_state, old_form, new_form, row_form])
-def test_a_lora_on_fp8_weights_is_added_to_what_they_mean_and_rounded_once(tmp_path, form):
+def test_lora_on_fp8_is_rounded_once(tmp_path, form):
     """Catches: a scale left out, or kept too small for the sum; other weights touched; a second rounding."""
     layer = LAYERS[1]
     state = form()
@@ -331,7 +365,8 @@ def test_a_lora_on_fp8_weights_is_added_to_what_they_mean_and_rounded_once(tmp_p
     plain = load_wan(path).tree
     tree = load_wan(path, loras=[find_lora(str(tmp_path / "lora.safetensors"), open_wan(path))]).tree
     for name in LAYERS:
-        before, after = plain.get_submodule(name), tree.get_submodule(name)
+        before = plain.get_submodule(name)
+        after = tree.get_submodule(name)
         assert after.weight.dtype == FP8
         if name != layer:
             assert torch.equal(after.weight.view(torch.uint8), before.weight.view(torch.uint8))

@@ -17,14 +17,15 @@ from sdvg_core.loading.inspection import inspect_file
 from sdvg_core.weights.model_files import FAMILIES, LORA, VARIANTS
 from sdvg_core.weights.weight_file import open_weights
 
+CPU = torch.device("cpu")
 ONE = torch.ones(1)
 
 
 def refusal_of(tmp_path, state, metadata=None) -> str:
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as refusal:
         load_wan(save(tmp_path / "given.safetensors", state, metadata))
-    assert "; " in str(caught.value)
-    return str(caught.value)
+    assert "; " in str(refusal.value)
+    return str(refusal.value)
 
 
 def sized(**changes) -> dict[str, torch.Tensor]:
@@ -32,14 +33,18 @@ def sized(**changes) -> dict[str, torch.Tensor]:
     return random_state(WanConfig(**{**sizes, **changes}))
 
 
-LORAS = ("diffusion_model.blocks.0.self_attn.q.lora_A.weight", "lora_unet_blocks_0_ffn_0.lora_down.weight")
-LORAS += ("transformer.blocks.0.attn1.to_q.lora.up.weight", "blocks.0.self_attn.q.lora_B.default.weight")
+LORAS = (
+    "diffusion_model.blocks.0.self_attn.q.lora_A.weight",
+    "lora_unet_blocks_0_ffn_0.lora_down.weight",
+    "transformer.blocks.0.attn1.to_q.lora.up.weight",
+    "blocks.0.self_attn.q.lora_B.default.weight",
+)
 
 
 @pytest.mark.parametrize("name", LORAS)
 @pytest.mark.parametrize("base", [{}, random_state()], ids=["alone", "beside its base"])
-def test_a_lora_is_refused_alone_and_beside_its_base(tmp_path, name, base):
-    """Beside its base it would be passed over as unused, and the base alone loaded without a word."""
+def test_lora_is_refused_as_a_transformer(tmp_path, name, base):
+    """Catches: a LoRA beside its base passed over as unused, and the base alone loaded without a word."""
     message = refusal_of(tmp_path, {**base, name: ONE})
     assert "apply the LoRA to it" in message
     assert name in message
@@ -77,27 +82,33 @@ def without(*parts):
         ({**random_state(), "_orig_mod.head.head.bias": torch.zeros(64)}, "mean head.head.bias"),
     ],
 )
-def test_tensors_that_are_no_whole_model_of_ours_are_refused_by_what_they_are(tmp_path, state, words):
+def test_incomplete_or_foreign_model_is_refused_by_name(tmp_path, state, words):
     assert words in refusal_of(tmp_path, state)
 
 
 @pytest.mark.parametrize("prefix", ["", "model.", "model.diffusion_model."])
-def test_an_unknown_tensor_of_the_model_is_refused(tmp_path, prefix):
+def test_unknown_tensor_of_the_model_is_refused(tmp_path, prefix):
     state = prefixed({**random_state(), "blocks.1.self_attn.gate.weight": ONE}, prefix)
     assert "has the unknown blocks.1.self_attn.gate.weight; use" in refusal_of(tmp_path, state)
 
 
 @pytest.mark.parametrize(("blocks", "whole"), [(29, WAN_1_3B), (39, WAN_14B), (41, WAN_14B)])
-def test_a_published_size_with_its_last_block_missing_is_no_smaller_model(blocks, whole):
+def test_model_without_its_last_block_is_refused(blocks, whole):
     with pytest.raises(BadInput, match=f"has {blocks} of the {whole.num_layers} blocks of its width; fetch"):
         check_sizes("given.safetensors", replace(whole, num_layers=blocks), stated=())
 
 
-def test_a_smaller_model_that_says_so_is_one(tmp_path):
-    """A model of another width has no published number of blocks to be compared with."""
+def test_model_of_unpublished_width_may_be_small(tmp_path):
+    """There is no published number of blocks to compare it with."""
     assert open_wan(save(tmp_path / "w.safetensors", sized(num_layers=3))).config.num_layers == 3
+
+
+def test_opening_checks_the_number_of_blocks(tmp_path):
     with pytest.raises(BadInput, match="29 of the 30 blocks"):
         open_wan(save_hollow(tmp_path / "cut.safetensors", replace(WAN_1_3B, num_layers=29)))
+
+
+def test_smaller_model_that_states_its_blocks_opens(tmp_path):
     stated = {"config": json.dumps({"transformer": {"num_layers": 29}})}
     path = save_hollow(tmp_path / "given.safetensors", replace(WAN_1_3B, num_layers=29), stated)
     assert open_wan(path).config.num_layers == 29
@@ -112,34 +123,32 @@ SIZES = (
     {"num_layers": 0},
     {"dim": 256},
     {"patch_size": 2},
+    {"patch_size": [1, 2]},
+    {"eps": "small"},
+    {"eps": -1.0},
 )
-SIZES += ({"patch_size": [1, 2]}, {"eps": "small"}, {"eps": -1.0})
 
 
 @pytest.mark.parametrize("config", ["{", "[]", *(json.dumps({"transformer": size}) for size in (3, *SIZES))])
-def test_metadata_that_cannot_be_is_refused(tmp_path, config):
+def test_impossible_metadata_is_refused(tmp_path, config):
     refusal_of(tmp_path, random_state(), {"config": config})
 
 
-def test_a_number_of_blocks_that_only_the_metadata_claims_is_refused_before_they_are_looked_for(tmp_path):
-    """The names to look for would fill the memory."""
+def test_claimed_blocks_are_refused_before_the_search(tmp_path):
+    """Catches: a list of the blocks' names that fills the memory."""
     config = json.dumps({"transformer": {"num_layers": 10_000}})
     assert "lacks most of the " in refusal_of(tmp_path, random_state(), {"config": config})
 
 
-def test_a_transformer_is_described_and_would_load(tmp_path):
-    path = save(
-        tmp_path / "wan.safetensors",
-        {**prefixed(random_state(NARROW), "model."), "other": ONE.half()},
-        NARROW_METADATA,
-    )
-    found = inspect_file(path)
-    assert (found["kind"], found["reason"]) == ("causal Wan 2.1 transformer", "")
-    assert found["size"] == f"{NARROW.size}: 2 blocks, width 24, 2 heads"
-    assert found["parameters"] == f"{NARROW.parameters + 1:,}"
-    assert found["dtypes"] == f"{len(wan_shapes(NARROW))} float32, 1 float16"
-    assert (found["layout"], found["quantisation"], found["preset"]) == ("safetensors", "none", "")
-    assert "same names and shapes as plain Wan 2.1" in found["notes"]
+def test_doctor_describes_a_transformer(tmp_path):
+    state = {**prefixed(random_state(NARROW), "model."), "other": ONE.half()}
+    facts = inspect_file(save(tmp_path / "wan.safetensors", state, NARROW_METADATA))
+    assert (facts["kind"], facts["reason"]) == ("causal Wan 2.1 transformer", "")
+    assert facts["size"] == f"{NARROW.size}: 2 blocks, width 24, 2 heads"
+    assert facts["parameters"] == f"{NARROW.parameters + 1:,}"
+    assert facts["dtypes"] == f"{len(wan_shapes(NARROW))} float32, 1 float16"
+    assert (facts["layout"], facts["quantisation"], facts["preset"]) == ("safetensors", "none", "")
+    assert "same names and shapes as plain Wan 2.1" in facts["notes"]
 
 
 @pytest.mark.parametrize(
@@ -149,58 +158,71 @@ def test_a_transformer_is_described_and_would_load(tmp_path):
         ("blocks.0.self_attn.q.weight", torch.float8_e4m3fn, float("nan")),
     ],
 )
-def test_a_file_with_values_that_are_not_finite_is_not_promised_to_load(tmp_path, name, dtype, bad):
+def test_doctor_finds_values_that_are_not_finite(tmp_path, name, dtype, bad):
     state = random_state(NARROW)
     state[name] = torch.full_like(state[name], bad).to(dtype)
     path = save(tmp_path / "wan.safetensors", state, NARROW_METADATA)
-    quick, thorough = inspect_file(path), inspect_file(path, values=True)
-    assert (quick["reason"], quick["values"][:8]) == ("", "not read")
-    assert name in thorough["reason"]
-    save(path, random_state(NARROW), NARROW_METADATA)
+    quick = inspect_file(path)
+    assert quick["reason"] == ""
+    assert quick["values"].startswith("not read")
+    assert name in inspect_file(path, values=True)["reason"]
+
+
+def test_doctor_finds_all_values_finite(tmp_path):
+    path = save(tmp_path / "wan.safetensors", random_state(NARROW), NARROW_METADATA)
     assert inspect_file(path, values=True)["values"] == "all finite"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file with holes: this one is 2.8 GB long")
-def test_a_published_size_is_recognised_and_its_preset_suggested(tmp_path):
-    config, preset = WAN_1_3B, "self-forcing-1.3b"
-    found = inspect_file(save_hollow(tmp_path / "wan.safetensors", config))
-    assert (found["reason"], found["preset"]) == ("", preset)
-    assert found["size"] == "1.3B: 30 blocks, width 1536, 12 heads"
+def test_doctor_suggests_the_preset_of_published_sizes(tmp_path):
+    facts = inspect_file(save_hollow(tmp_path / "wan.safetensors", WAN_1_3B))
+    assert (facts["reason"], facts["preset"]) == ("", "self-forcing-1.3b")
+    assert facts["size"] == "1.3B: 30 blocks, width 1536, 12 heads"
 
 
-@pytest.mark.parametrize("kind", [*FAMILIES, LORA, "unknown"])
-def test_every_kind_of_file_is_recognised_and_refused_as_a_transformer_in_a_sentence(tmp_path, kind):
-    """What it is, and what to give instead; a variant of Wan also by its name in the whole model."""
-    for telltales in FAMILIES.get(kind, [["blocks.0.self_attn.q.lora_A.weight"] if kind == LORA else ["weight"]]):
-        parts = dict.fromkeys(telltales, ONE)
-        whole = prefixed({**random_state(), **parts}, "model.diffusion_model.")
-        for state in (parts, whole) if kind in VARIANTS else (parts,):
-            path = save(tmp_path / "given.safetensors", state)
-            with pytest.raises(BadInput) as refused:
-                open_wan(path)
-            remedy = "load its base model" if kind == LORA else "give a causal Wan 2.1 text-to-video model"
-            assert str(refused.value).startswith("given.safetensors ")
-            assert f"; {remedy}" in str(refused.value)
-            assert kind in str(refused.value) or kind == "unknown"
-        found = inspect_file(save(tmp_path / "given.safetensors", parts))
-        assert (found["kind"], found["would load"], found["preset"], found["notes"]) == (kind, "no", "", "")
-        assert "; " in found["reason"]
+TELLTALES = {**FAMILIES, LORA: [["blocks.0.self_attn.q.lora_A.weight"]], "unknown": [["weight"]]}
+"""Kind of file -> for each way to recognise it, names of tensors."""
+KINDS = [(kind, names) for kind, ways in TELLTALES.items() for names in ways]
 
 
-def test_the_other_parts_of_a_run_would_load_too(files):
+@pytest.mark.parametrize(("kind", "names"), KINDS)
+def test_other_kinds_are_refused_as_transformers(tmp_path, kind, names):
+    """A variant of Wan also in the whole model. Catches: no word of what it is, or of what to give instead."""
+    parts = dict.fromkeys(names, ONE)
+    states = [parts]
+    if kind in VARIANTS:
+        states.append(prefixed({**random_state(), **parts}, "model.diffusion_model."))
+    for state in states:
+        with pytest.raises(BadInput) as refusal:
+            open_wan(save(tmp_path / "given.safetensors", state))
+        message = str(refusal.value)
+        assert message.startswith("given.safetensors ")
+        assert ("; load its base model" if kind == LORA else "; give a causal Wan 2.1") in message
+        assert kind in message or kind == "unknown"
+
+
+@pytest.mark.parametrize(("kind", "names"), KINDS)
+def test_doctor_recognises_other_kinds(tmp_path, kind, names):
+    facts = inspect_file(save(tmp_path / "given.safetensors", dict.fromkeys(names, ONE)))
+    assert (facts["kind"], facts["would load"], facts["preset"], facts["notes"]) == (kind, "no", "", "")
+    assert "; " in facts["reason"]
+
+
+def test_doctor_recognises_the_other_models(files):
     parts = {files.vae: "Wan 2.1 VAE", files.text_encoder: "UMT5 text encoder", files.reward: "ImageReward"}
     for path, kind in parts.items():
-        found = inspect_file(path)
-        assert (found["kind"], found["reason"]) == (kind, "")
+        facts = inspect_file(path)
+        assert (facts["kind"], facts["reason"]) == (kind, "")
 
 
-def test_the_state_dicts_of_a_training_checkpoint_are_listed_and_the_one_looked_at_is_named(files):
-    found = inspect_file(files.drafter)
-    assert (found["dictionary"], found["dictionaries"]) == ("generator_ema", "generator, generator_ema")
-    assert "holds two sets of weights" in found["notes"]
+def test_doctor_lists_the_state_dicts_of_checkpoints(files):
+    """Catches: no word of which of them is the one described."""
+    facts = inspect_file(files.drafter)
+    assert (facts["dictionary"], facts["dictionaries"]) == ("generator_ema", "generator, generator_ema")
+    assert "holds two sets of weights" in facts["notes"]
 
 
-CPU = torch.device("cpu")
+# --- control modules
 
 
 def module_state(blocks=2, config=TINY):
@@ -208,33 +230,33 @@ def module_state(blocks=2, config=TINY):
     return {name: torch.randn(shape, generator=g) for name, shape in control_shapes(config, blocks).items()}
 
 
-def loaded(path):
+def loaded_state(path):
     tree = load_control(open_control(open_weights(path), TINY, "target"), device=CPU, dtype=torch.float32)
     return dict(tree.state_dict())
 
 
 @pytest.mark.parametrize("prefix", ["", "model.", "model.diffusion_model."])
 @pytest.mark.parametrize("whole", [False, True])
-def test_alone_or_in_a_whole_checkpoint_the_same_tensors_are_taken(prefix, whole, tmp_path):
+def test_control_module_loads_alone_or_beside_its_model(prefix, whole, tmp_path):
     state = module_state()
     beside = random_state() if whole else {}
-    found = loaded(save(tmp_path / "vace.safetensors", prefixed({**state, **beside}, prefix)))
-    assert_same_tensors(found, state)
+    path = save(tmp_path / "vace.safetensors", prefixed({**state, **beside}, prefix))
+    assert_same_tensors(loaded_state(path), state)
 
 
-def test_a_rounded_module_is_cast_up_with_its_scale(tmp_path):
+def test_fp8_control_module_keeps_its_scale(tmp_path):
     """The old form of scaled fp8. Catches: a scale that is left out, or a bare fp8 weight."""
     state = module_state()
     name = "vace_blocks.1.after_proj"
     rounded = state[f"{name}.weight"].to(torch.float8_e4m3fn)
     scaled = {**state, f"{name}.weight": rounded, f"{name}.scale_weight": torch.tensor(0.5)}
     scaled["scaled_fp8"] = torch.zeros(0, dtype=torch.float8_e4m3fn)
-    found = open_control(open_weights(save(tmp_path / "vace.safetensors", scaled)), TINY, "target")
-    layer = load_control(found, device=CPU, dtype=torch.float32).vace_blocks[1].after_proj
+    checkpoint = open_control(open_weights(save(tmp_path / "vace.safetensors", scaled)), TINY, "target")
+    layer = load_control(checkpoint, device=CPU, dtype=torch.float32).vace_blocks[1].after_proj
     x = torch.randn(2, TINY.dim)
     wanted = torch.nn.functional.linear(x, rounded.float() * 0.5, state[f"{name}.bias"])
     assert torch.allclose(layer(x), wanted, atol=1e-5)
-    assert found.quantisation.label == "fp8 scaled, old form"
+    assert checkpoint.quantisation.label == "fp8 scaled, old form"
 
 
 WRONG = {
@@ -256,20 +278,20 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("state", "why"), WRONG.values(), ids=WRONG)
-def test_what_does_not_fit_is_refused_in_a_sentence(state, why, tmp_path):
+def test_control_module_that_misfits_is_refused(state, why, tmp_path):
     with pytest.raises(BadInput, match=why):
         open_control(open_weights(save(tmp_path / "vace.safetensors", state)), TINY, "target")
 
 
-def test_a_module_of_zeros_is_refused_when_it_is_loaded(tmp_path):
+def test_control_module_of_zeros_is_refused(tmp_path):
     state = module_state()
     state["vace_patch_embedding.weight"].zero_()
     with pytest.raises(BadInput, match="all zeros"):
-        loaded(save(tmp_path / "vace.safetensors", state))
+        loaded_state(save(tmp_path / "vace.safetensors", state))
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_inspect_says_what_it_is(whole, tmp_path):
+def test_doctor_recognises_a_control_module(whole, tmp_path):
     state = {**module_state(), **(random_state() if whole else {})}
-    found = inspect_file(save(tmp_path / "vace.safetensors", state))
-    assert (found["kind"], found["reason"]) == ("control module (VACE)", "")
+    facts = inspect_file(save(tmp_path / "vace.safetensors", state))
+    assert (facts["kind"], facts["reason"]) == ("control module (VACE)", "")

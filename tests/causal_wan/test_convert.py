@@ -37,11 +37,13 @@ def source(tmp_path) -> Path:
     return save(tmp_path / "wan.safetensors", prefixed(random_state(dtype=torch.bfloat16), "model."), {"by": "me"})
 
 
-def converted(source: Path, form: str = "int8", *more: str) -> int:
+def convert_to(source: Path, form: str = "int8", *more: str) -> int:
+    """Run the command, and return its exit code."""
     return main(["convert", str(source), "--format", form, *more])
 
 
-def refused(capsys, *words: str) -> str:
+def refusal(capsys, *words: str) -> str:
+    """Run the command, which refuses, and return the sentence."""
     assert main(["convert", *words]) == 2
     return capsys.readouterr().err
 
@@ -51,9 +53,9 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_converted_file_has_what_is_quantised_and_the_rest(form, source, tmp_path, capsys):
+def test_converted_file_holds_all_tensors_and_metadata(form, source, tmp_path, capsys):
     """Catches: another list of layers, a lost metadata key, tensors that overlap or leave holes."""
-    assert converted(source, form) == 0
+    assert convert_to(source, form) == 0
     path = tmp_path / f"wan_{form}.safetensors"
     tensors = load_file(path)
     wanted = quantised_state(form)
@@ -81,7 +83,7 @@ def as_shards(folder: Path) -> Path:
     state = random_state(dtype=torch.float16)
     halves = {"a.safetensors": {}, "b.safetensors": {}}
     for number, (name, tensor) in enumerate(state.items()):
-        halves[("a.safetensors", "b.safetensors")[number % 2]][name] = tensor
+        halves["b.safetensors" if number % 2 else "a.safetensors"][name] = tensor
     for name, half in halves.items():
         save(folder / name, half)
     weight_map = {tensor: name for name, half in halves.items() for tensor in half}
@@ -90,27 +92,36 @@ def as_shards(folder: Path) -> Path:
     return index
 
 
-@pytest.mark.parametrize("make", [as_pickle, as_shards])
-def test_every_container_is_read(make, tmp_path):
-    """Catches a format that the loader reads and this does not; a drafter's preset lost with its name."""
-    path = make(tmp_path)
-    assert converted(path) == 0
-    [output] = tmp_path.glob("*_int8.safetensors")
+def assert_converts(source: Path, output: Path, dtype: torch.dtype) -> None:
+    """Convert a file of `random_state` in this dtype, and compare a layer of either sort."""
+    assert convert_to(source) == 0
     tree = load_wan(output).tree
     assert isinstance(tree.blocks[1].ffn[2], KitchenLinear)
-    plain = random_state(dtype=torch.float16 if make is as_shards else torch.float32)
-    assert torch.equal(tree.patch_embedding.bias, plain["patch_embedding.bias"].to(torch.bfloat16))
-    if make is as_pickle:
-        assert preset_by_name(output) == preset_by_name(path)
-    else:
-        files = json.loads(open_weights(output).metadata["sdvg_source"])["files"]
-        assert sorted(files) == ["a.safetensors", "b.safetensors", path.name]
+    plain = random_state(dtype=dtype)["patch_embedding.bias"]
+    assert torch.equal(tree.patch_embedding.bias, plain.to(torch.bfloat16))
 
 
-def test_a_control_module_is_converted(tmp_path):
+def test_pickle_is_converted(tmp_path):
+    """Catches: a drafter's preset lost with its name."""
+    source = as_pickle(tmp_path)
+    output = tmp_path / "self_forcing_dmd_int8.safetensors"
+    assert_converts(source, output, torch.float32)
+    assert preset_by_name(output) == preset_by_name(source)
+
+
+def test_shards_are_converted(tmp_path):
+    """Catches: digests of the index alone in what the file says of its source."""
+    source = as_shards(tmp_path)
+    output = tmp_path / "model_int8.safetensors"
+    assert_converts(source, output, torch.float16)
+    files = json.loads(open_weights(output).metadata["sdvg_source"])["files"]
+    assert sorted(files) == ["a.safetensors", "b.safetensors", source.name]
+
+
+def test_control_module_is_converted(tmp_path):
     g = torch.Generator().manual_seed(0)
     state = {name: torch.randn(shape, generator=g) for name, shape in control_shapes(TINY, 2).items()}
-    assert converted(save(tmp_path / "vace.safetensors", state), "w4a8") == 0
+    assert convert_to(save(tmp_path / "vace.safetensors", state), "w4a8") == 0
     checkpoint = open_control(open_weights(tmp_path / "vace_w4a8.safetensors"), TINY, "target")
     assert set(checkpoint.quantisation.layers) == {n for n in state if MATRIX.search(n)}
 
@@ -127,35 +138,39 @@ def test_measure_prints_both_formats_and_writes_nothing(source, tmp_path, capsys
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("calls", [0, 1, 7])
-def test_a_stopped_conversion_goes_on_to_the_same_bytes(form, calls, source, tmp_path, monkeypatch, capsys):
+def test_stopped_conversion_resumes_to_the_same_bytes(form, calls, source, tmp_path, monkeypatch, capsys):
     """Catches: half a file under its name, what is done made again, a tensor twice, errors of the rest alone."""
-    assert converted(source, form, "--output", str(tmp_path / "whole.safetensors")) == 0
-    whole = capsys.readouterr().out.splitlines()[:-1]
+    assert convert_to(source, form, "--output", str(tmp_path / "whole.safetensors")) == 0
+    errors = capsys.readouterr().out.splitlines()[:-1]
     honest = convert.quantise
-    done = []
+    first_run = []
+    second_run = []
 
     def stopping(*inputs):
-        if len(done) == calls:
+        if len(first_run) == calls:
             raise KeyboardInterrupt
-        done.append(inputs[1])
+        first_run.append(inputs[1])
+        return honest(*inputs)
+
+    def noting(*inputs):
+        second_run.append(inputs[1])
         return honest(*inputs)
 
     with monkeypatch.context() as patched:
         patched.setattr(convert, "quantise", stopping)
-        assert converted(source, form, "--output", str(tmp_path / "b.safetensors")) == 130
+        assert convert_to(source, form, "--output", str(tmp_path / "b.safetensors")) == 130
     assert names(tmp_path) == [".b.safetensors.unfinished", "wan.safetensors", "whole.safetensors"]
     part = tmp_path / ".b.safetensors.unfinished"
     part.write_bytes(part.read_bytes() + b"half a tensor")
-    again = []
-    monkeypatch.setattr(convert, "quantise", lambda *inputs: (again.append(inputs[1]), honest(*inputs))[1])
-    assert converted(source, form, "--output", str(tmp_path / "b.safetensors")) == 0
-    assert done + again == [name for name in open_wan(source).weights if MATRIX.fullmatch(name)]
+    monkeypatch.setattr(convert, "quantise", noting)
+    assert convert_to(source, form, "--output", str(tmp_path / "b.safetensors")) == 0
+    assert first_run + second_run == [name for name in open_wan(source).weights if MATRIX.fullmatch(name)]
     assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
-    assert capsys.readouterr().out.splitlines()[:-1] == whole
+    assert capsys.readouterr().out.splitlines()[:-1] == errors
     assert not part.exists()
 
 
-def test_a_killed_conversion_leaves_nothing_under_the_name(source, tmp_path, monkeypatch):
+def test_killed_conversion_leaves_nothing_under_the_name(source, tmp_path, monkeypatch):
     """Killed without a chance to clean up, at the end of the third weight."""
     honest = convert.quantise
     calls = []
@@ -168,23 +183,23 @@ def test_a_killed_conversion_leaves_nothing_under_the_name(source, tmp_path, mon
 
     layout_of(FORMATS["int8"])
     monkeypatch.setattr(convert, "quantise", killed)
-    process = fork(lambda: converted(source), os.devnull, os.devnull)
+    process = fork(lambda: convert_to(source), os.devnull, os.devnull)
     process.join()
     assert process.exitcode == -9
     assert not (tmp_path / "wan_int8.safetensors").exists()
     monkeypatch.setattr(convert, "quantise", honest)
-    assert converted(source) == 0
+    assert convert_to(source) == 0
     assert set(names(tmp_path)) - {".wan_int8.safetensors.lock"} == {"wan.safetensors", "wan_int8.safetensors"}
 
 
-def test_another_source_does_not_go_on(source, tmp_path, monkeypatch):
+def test_changed_source_begins_again(source, tmp_path, monkeypatch):
     """Catches a file of two models."""
     with monkeypatch.context() as patched:
         patched.setattr(growing_file.os, "fsync", interrupted_at(3))
-        assert converted(source) == 130
+        assert convert_to(source) == 130
     other = random_state(seed=1, dtype=torch.bfloat16)
     save(source, prefixed(other, "model."), {"by": "me"})
-    assert converted(source) == 0
+    assert convert_to(source) == 0
     tensors = load_file(tmp_path / "wan_int8.safetensors")
     assert torch.equal(tensors["patch_embedding.weight"], other["patch_embedding.weight"])
 
@@ -200,26 +215,26 @@ def interrupted_at(number: int):
     return fsync
 
 
-def test_the_same_command_twice_is_refused(source, tmp_path, capsys):
-    assert converted(source) == 0
+def test_same_command_twice_is_refused(source, tmp_path, capsys):
+    assert convert_to(source) == 0
     before = (tmp_path / "wan_int8.safetensors").read_bytes()
-    assert "is there already" in refused(capsys, str(source), "--format", "int8")
+    assert "is there already" in refusal(capsys, str(source), "--format", "int8")
     assert (tmp_path / "wan_int8.safetensors").read_bytes() == before
 
 
-def test_a_file_that_appears_meanwhile_is_kept(source, tmp_path, monkeypatch, capsys):
+def test_file_that_appears_meanwhile_is_kept(source, tmp_path, monkeypatch, capsys):
     """Catches a rename over it."""
     output = tmp_path / "wan_int8.safetensors"
     honest = convert.quantise
 
     def appear(*inputs):
-        output.write_text("mine")
+        output.write_text("the user's")
         return honest(*inputs)
 
     with monkeypatch.context() as patched:
         patched.setattr(convert, "quantise", appear)
-        assert "is there already" in refused(capsys, str(source), "--format", "int8")
-    assert output.read_text() == "mine"
+        assert "is there already" in refusal(capsys, str(source), "--format", "int8")
+    assert output.read_text() == "the user's"
 
 
 # --- refused
@@ -268,10 +283,10 @@ SOURCES = {
 
 
 @pytest.mark.parametrize(("make", "word"), SOURCES.items(), ids=range(len(SOURCES)))
-def test_a_source_that_cannot_be_converted_is_refused(make, word, tmp_path, capsys):
+def test_source_that_cannot_be_converted_is_refused(make, word, tmp_path, capsys):
     path = make(tmp_path)
     before = set(names(tmp_path))
-    assert word in refused(capsys, str(path), "--format", "int8")
+    assert word in refusal(capsys, str(path), "--format", "int8")
     assert not [name for name in names(tmp_path) if name.endswith("_int8.safetensors") and name not in before]
 
 
@@ -286,35 +301,39 @@ def test_a_source_that_cannot_be_converted_is_refused(make, word, tmp_path, caps
         (["--format", "int8", "--device", "cuda:77"], "cuda"),
     ],
 )
-def test_options_that_contradict_are_refused(words, word, source, capsys):
+def test_contradicting_options_are_refused(words, word, source, capsys):
     with pytest.raises(SystemExit) if word == "invalid choice" else nullcontext():
-        assert word in refused(capsys, str(source), *words)
+        assert word in refusal(capsys, str(source), *words)
 
 
-def test_too_little_room_is_refused_before_anything_is_written(source, tmp_path, monkeypatch, capsys):
+def test_too_little_room_is_refused_before_writing(source, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(growing_file.shutil, "disk_usage", lambda path: Usage(10, 10, 1000))
-    assert "GB free" in refused(capsys, str(source), "--format", "int8")
+    assert "GB free" in refusal(capsys, str(source), "--format", "int8")
     assert names(tmp_path) == ["wan.safetensors"]
 
 
-def test_a_disk_that_fills_up_is_a_sentence_and_the_rest_goes_on(source, tmp_path, monkeypatch, capsys):
+def test_conversion_resumes_after_a_full_disk(source, tmp_path, monkeypatch, capsys):
+    """Catches: a traceback, and half a file under the name that was asked for."""
+
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
         patched.setattr(growing_file.os, "fsync", full)
-        assert "is full" in refused(capsys, str(source), "--format", "int8")
+        assert "is full" in refusal(capsys, str(source), "--format", "int8")
     assert not (tmp_path / "wan_int8.safetensors").exists()
-    assert converted(source) == 0
+    assert convert_to(source) == 0
 
 
-def test_a_folder_that_is_read_only_names_the_way_out(source, tmp_path, monkeypatch, capsys):
+def test_read_only_folder_is_refused(source, tmp_path, monkeypatch, capsys):
     make_read_only(tmp_path, monkeypatch)
-    assert "cannot write" in refused(capsys, str(source), "--format", "int8")
-    monkeypatch.undo()
+    assert "cannot write" in refusal(capsys, str(source), "--format", "int8")
+
+
+def test_read_only_source_is_converted_elsewhere(source, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     source.chmod(0o444)
-    assert converted(source, "int8", "--output", str(tmp_path / "elsewhere" / "a.safetensors")) == 0
+    assert convert_to(source, "int8", "--output", str(tmp_path / "elsewhere" / "a.safetensors")) == 0
 
 
 # --- memory

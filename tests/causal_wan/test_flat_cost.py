@@ -47,7 +47,7 @@ class OpenOps(TorchOps):
 
 @dataclass
 class Counted:
-    """A generator whose operations are counted, and its denoising and context passes, by the block's number."""
+    """Count a generator's operations, and its denoising and context passes, by the block's number."""
 
     inner: Any
     operations: dict[int, int] = field(default_factory=dict)
@@ -63,10 +63,10 @@ class Counted:
     def generate(self, call: Any) -> Any:
         # Not in inference mode, where torch 2.5 does not count linear layers.
         with torch.no_grad(), FlopCounterMode(display=False) as count:
-            made = CausalWanGenerator.generate.__wrapped__(self.inner, call)
+            generated = CausalWanGenerator.generate.__wrapped__(self.inner, call)
         self.operations[call.span.index] = count.get_total_flops()
-        self.passes[call.span.index] = made.cost.denoising_passes, made.cost.context_passes
-        return made
+        self.passes[call.span.index] = (generated.cost.denoising_passes, generated.cost.context_passes)
+        return generated
 
 
 def counted_run(policy: str, script: str, **options: Any) -> tuple[Counted, Counted]:
@@ -90,7 +90,7 @@ LINEAR_OPERATIONS = 2 * 12 * CONFIG.num_layers * (6 * CONFIG.dim**2 + 2 * CONFIG
         pytest.param("recompute", 0, 64, False, marks=pytest.mark.exhaustive),
     ],
 )
-def test_the_cost_of_a_block_is_flat_from_block_3_on(policy, window, blocks, relative):
+def test_cost_of_blocks_is_flat_from_block_three(policy, window, blocks, relative):
     """Catches: context that grows with the history, and a window that is passed anew."""
     for model in counted_run(policy, "r" * blocks, window=window, relative=relative):
         assert {model.operations[block] for block in range(3, blocks)} == {model.operations[3]}
@@ -104,7 +104,7 @@ def test_the_cost_of_a_block_is_flat_from_block_3_on(policy, window, blocks, rel
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_generator_is_freed_when_nobody_holds_it_without_the_garbage_collector(policy: str) -> None:
+def test_generator_is_freed_without_the_garbage_collector(policy: str) -> None:
     """Catches a generator and its model that hold each other: keys and values would stay on the GPU for a while."""
     generator = make_generator(1, EchoCodec(), policy)
     generator.generate(BlockCall(History(horizon=3), plan_spans(1, 3)[0], make_noise(), PROMPT))
@@ -121,24 +121,26 @@ GRID = (3, 2, 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_rotated_in_float32_and_rounded_once(dtype):
-    """Catches: angles rounded to the activations' dtype, whose error grows with the length of the clip."""
-    ops, tree = TorchOps(dtype), random_tree(1)
+def test_half_precision_is_rotated_in_float32(dtype):
+    """And rounded once. Catches: angles rounded to the activations' dtype, an error that grows with the clip."""
+    ops = TorchOps(dtype)
+    tree = random_tree(1)
     table = ops.rope(tree, 300, GRID, torch.device("cpu"))
     x = torch.randn(1, 12, tree.num_heads, tree.dim // tree.num_heads, generator=torch.Generator().manual_seed(0))
     exact = TorchOps(torch.float64).rotate(x.to(dtype).float(), table)
     assert torch.equal(ops.rotate(x.to(dtype), table), exact.to(dtype))
 
 
-def test_of_a_thousand_positions_a_few_tables_are_alive():
+def test_few_of_a_thousand_rotary_tables_stay_alive():
     """Catches: a memo that keeps all of them, 2.4 MB each at 832x480, as long as the video goes on."""
     rope = make_generator(1, EchoCodec())._model.rope
-    seen = [weakref.ref(rope(first, GRID)[0]) for first in range(1000)]
+    tables = [weakref.ref(rope(first, GRID)[0]) for first in range(1000)]
     gc.collect()
-    assert sum(ref() is not None for ref in seen) == REMEMBERED_TABLES
+    assert sum(table() is not None for table in tables) == REMEMBERED_TABLES
 
 
-ROUTE, BLOCKS = scripted("rarraaar"), 8
+ROUTE = scripted("rarraaar")
+BLOCKS = 8
 STEPS = "1000,750,250"
 
 
@@ -147,36 +149,37 @@ def plain(policy: str) -> list[EmittedBlock]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_layer_is_compiled_in_three_pieces_and_never_again(policy, fresh_compiler):
+def test_layer_is_compiled_in_three_pieces_once(policy, fresh_compiler):
     """Catches a position, a slot, a layer's number or a timestep that is a constant of the compiled code."""
     counter = CompileCounterWithBackend("eager")
     stages = compiled_stages(counter)
     engine = make_engine(policy, schedule=STEPS, stages=stages)
-    seen: list[int] = []
+    counts: list[int] = []
 
-    def note(index: int):
-        seen.append(counter.frame_count)
+    def count_before_block(index: int):
+        counts.append(counter.frame_count)
         return PROMPT
 
-    made = run(engine, ROUTE, blocks=BLOCKS, condition_of=note)
+    blocks = run(engine, ROUTE, blocks=BLOCKS, condition_of=count_before_block)
     assert counter.frame_count == 3
-    assert set(seen[4:]) == {3}  # asked before every block
-    assert torch.equal(latents_of(made), latents_of(plain(policy)))
+    assert set(counts[4:]) == {3}
+    assert torch.equal(latents_of(blocks), latents_of(plain(policy)))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, of other parts of torch
 @pytest.mark.parametrize("policy", POLICIES)
-def test_stages_compiled_to_machine_code_make_the_same_video_to_rounding(policy, fresh_compiler):
+def test_machine_code_makes_the_same_video_to_rounding(policy, fresh_compiler):
     """Fused sums are taken in another order; float32 has 24 bits, and blocks follow from one another."""
     stages = compiled_stages(INDUCTOR)
-    made = run(make_engine(policy, schedule=STEPS, stages=stages), ROUTE, blocks=BLOCKS)
+    blocks = run(make_engine(policy, schedule=STEPS, stages=stages), ROUTE, blocks=BLOCKS)
     expected = latents_of(plain(policy))
-    assert (latents_of(made) - expected).norm() < 1e-3 * expected.norm()
+    assert (latents_of(blocks) - expected).norm() < 1e-3 * expected.norm()
 
 
-def test_what_cannot_be_compiled_whole_is_an_error_and_not_half_compiled(fresh_compiler):
+def test_layer_that_cannot_be_compiled_whole_is_refused(fresh_compiler):
+    """Catches: a layer that is compiled by half, in silence, for a branch that depends on its values."""
     stages = compiled_stages("eager")
     engine = make_engine("recompute", schedule=STEPS, stages=stages)
 

@@ -48,7 +48,7 @@ def layer_of(path: Path, *loras, **options):
     return load_wan(path, loras=loras, **options).tree.blocks[0].self_attn.q
 
 
-def test_a_lora_beside_makes_what_a_merged_one_makes(tmp_path):
+def test_lora_beside_makes_what_merging_makes(tmp_path):
     """Also two of them. Catches: alpha or strength left out, halves swapped, a bias that is not merged."""
     path = save(tmp_path / "wan.safetensors", random_state())
     lora = find_lora(f"{lora_file(tmp_path)}:0.7", open_wan(path))
@@ -61,7 +61,7 @@ def test_a_lora_beside_makes_what_a_merged_one_makes(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_beside_a_quantised_layer_nothing_is_rounded(form, tmp_path):
+def test_lora_beside_a_quantised_layer_is_exact(form, tmp_path):
     path = save(tmp_path / "q.safetensors", quantised_state(form))
     lora = beside(find_lora(str(lora_file(tmp_path)), open_wan(path)), LINEAR)
     plain = layer_of(path)
@@ -75,19 +75,19 @@ def test_beside_a_quantised_layer_nothing_is_rounded(form, tmp_path):
     assert torch.equal(streamed(lambda block, x: block.self_attn.q(x), x), expected)
 
 
-def test_a_change_of_another_kind_is_refused(tmp_path):
+def test_dora_beside_is_refused(tmp_path):
     path = save(tmp_path / "wan.safetensors", random_state())
     lora = find_lora(str(lora_file(tmp_path, dora_scale=torch.ones(128, 1))), open_wan(path))
     with pytest.raises(BadInput, match="merge"):
         beside(lora, LINEAR)
 
 
-def test_the_mode_without_a_lora_is_refused():
+def test_mode_without_a_lora_is_refused():
     with pytest.raises(BadInput, match="without a LoRA"):
         LoadOptions(lora_mode="beside")
 
 
-def test_the_bytes_of_what_is_added_are_counted(tmp_path):
+def test_bytes_of_added_loras_are_counted(tmp_path):
     """Catches a plan that leaves them out, and counts those that are merged."""
     path = save(tmp_path / "wan.safetensors", random_state())
     lora = find_lora(str(lora_file(tmp_path)), open_wan(path))
@@ -96,7 +96,7 @@ def test_the_bytes_of_what_is_added_are_counted(tmp_path):
 
 
 @pytest.mark.parametrize(("size", "weak"), [(0.001, True), (1.0, False)])
-def test_a_merged_lora_has_a_note_in_steps(size, weak, tmp_path):
+def test_merged_lora_has_a_note_in_steps(size, weak, tmp_path):
     """Catches a weak LoRA that is drowned in the rounding, unsaid."""
     path = save(tmp_path / "q.safetensors", quantised_state("int8"))
     checkpoint = open_wan(path)

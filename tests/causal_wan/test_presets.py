@@ -31,23 +31,24 @@ from sdvg_core.weights.pickles import Choice
         ("custom", 3, Recompute(), "auto"),
     ],
 )
-def test_a_preset_is_what_its_authors_say(name, block_frames, context, weights):
+def test_preset_is_what_its_authors_say(name, block_frames, context, weights):
     """Steps are positions of the unshifted table, as in their configs, which the shift moves."""
-    p = get_preset(name)
-    assert (p.name, p.block_frames, p.context, p.weights) == (name, block_frames, context, weights)
+    preset = get_preset(name)
+    assert preset.name == name
+    assert (preset.block_frames, preset.context, preset.weights) == (block_frames, context, weights)
     few = {"causal-forcing-2step": (1000, 500), "causal-forcing-1step": (1000,), "one-forcing": (1000,)}
     steps = get_schedule("rounded4") if name == "raven" else warped(few.get(name, (1000, 750, 500, 250)))
-    assert p.steps == steps
-    assert p.first_steps == (get_schedule("four-step") if name in few else p.steps)
+    assert preset.steps == steps
+    assert preset.first_steps == (get_schedule("four-step") if name in few else preset.steps)
 
 
-def test_an_unknown_preset_is_refused_with_the_list_of_names():
+def test_unknown_preset_is_refused_with_all_names():
     names = ", ".join(PRESETS)
     with pytest.raises(BadInput, match=f"no preset 'kera'; choose among {re.escape(names)}"):
         get_preset("kera")
 
 
-def test_the_size_suggests_the_preset():
+def test_size_suggests_the_preset():
     assert guess_preset(WAN_1_3B).name == "self-forcing-1.3b"
     assert guess_preset(WAN_14B).name == "krea-14b"
 
@@ -67,7 +68,7 @@ def test_the_size_suggests_the_preset():
         {"draft_steps": 5},
     ],
 )
-def test_values_that_cannot_be_are_refused(change):
+def test_impossible_values_are_refused(change):
     with pytest.raises(BadInput, match=r"; (choose|give) "):
         changed_preset(get_preset("longlive-1.0"), change)
 
@@ -114,46 +115,55 @@ MODELS = Path("models") / "diffusion_models"
         ("longlive_base.pt", "longlive-1.0"),
     ],
 )
-def test_a_known_file_leads_to_its_preset(name, preset):
-    found = preset_by_name(MODELS / name)
-    assert (found and found.name) == preset
-    assert named_preset(ModelOptions(preset="custom"), MODELS / name).name == "custom", (
-        "a stated preset goes before"
-    )
+def test_known_file_leads_to_its_preset(name, preset):
+    named = preset_by_name(MODELS / name)
+    assert (named and named.name) == preset
 
 
-def test_the_names_of_two_models_are_told_apart_by_their_folders_or_refused():
-    with pytest.raises(BadInput) as refused:
+@pytest.mark.parametrize("name", ["self_forcing_dmd.pt", "causal_forcing.pt"])
+def test_stated_preset_goes_before_the_name(name):
+    """The second name is of two models, and refused alone."""
+    assert named_preset(ModelOptions(preset="custom"), MODELS / name).name == "custom"
+
+
+def test_name_of_two_models_is_refused():
+    """Their folders would tell them apart. Catches: one of the two, chosen in silence."""
+    with pytest.raises(BadInput) as refusal:
         preset_by_name(MODELS / "causal_forcing.pt")
-    message = str(refused.value)
+    message = str(refusal.value)
     assert "state the preset (causal-forcing or causal-forcing-framewise)" in message
-    assert "keep it as chunkwise/causal_forcing.pt or framewise/causal_forcing.pt" in message
+    assert "chunkwise/causal_forcing.pt or framewise/causal_forcing.pt" in message
     assert len(message) <= 400
-    assert (
-        named_preset(ModelOptions(preset="causal-forcing"), MODELS / "causal_forcing.pt").name == "causal-forcing"
-    )
 
 
-def test_a_known_file_states_the_weights_and_a_size_does_not():
+def test_known_file_states_its_weights():
     assert choice_of(ModelOptions(), MODELS / "chunkwise/causal_forcing.pt") == Choice("auto", "raw")
     assert choice_of(ModelOptions(), MODELS / "chunkwise/ar/model.pt") == Choice("auto", "ema")
     assert choice_of(ModelOptions(weights="ema"), MODELS / "chunkwise/causal_forcing.pt") == Choice("ema", "raw")
+
+
+def test_preset_states_the_weights_of_unknown_files():
+    """Catches: weights guessed by the size alone."""
     assert choice_of(ModelOptions(), MODELS / "other.pt") == Choice()
     assert choice_of(ModelOptions(preset="longlive-1.0"), MODELS / "other.pt") == Choice("auto", "raw")
 
 
-def test_a_preset_that_the_name_alone_suggests_is_noted():
+def test_preset_by_name_alone_is_noted():
     file = MODELS / "causal_forcing-framewise.safetensors"
     (note,) = notes_by_name(file, WAN_1_3B, stated=False)
     assert "so it runs with the preset causal-forcing-framewise" in note
     assert notes_by_name(file, WAN_1_3B, stated=True) == ()
-    for usual, config in (("self_forcing_dmd.pt", WAN_1_3B), ("krea-realtime-video-14b.safetensors", WAN_14B)):
-        assert notes_by_name(MODELS / usual, config, stated=False) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "config"), [("self_forcing_dmd.pt", WAN_1_3B), ("krea-realtime-video-14b.safetensors", WAN_14B)]
+)
+def test_usual_preset_is_not_noted(name, config):
+    assert notes_by_name(MODELS / name, config, stated=False) == ()
 
 
 @pytest.mark.parametrize("stated", [True, False])
-def test_a_base_without_its_lora_is_told_whatever_the_preset(stated):
+def test_base_without_its_lora_is_noted(stated):
     notes = notes_by_name(MODELS / "longlive_base.pt", WAN_1_3B, stated=stated)
-    assert notes[0].startswith(
-        "longlive_base.pt: this is LongLive's base, which is run with its LoRA: --lora lora.pt"
-    )
+    assert notes[0].startswith("longlive_base.pt: ")
+    assert "--lora lora.pt" in notes[0]

@@ -52,8 +52,8 @@ def prefixed(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {prefix + name: tensor for name, tensor in state.items()}
 
 
-def assert_same_tensors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    assert sorted(found) == sorted(wanted)
-    for name, tensor in wanted.items():
-        assert found[name].dtype == tensor.dtype, name
-        assert torch.equal(found[name], tensor), name
+def assert_same_tensors(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    assert sorted(state) == sorted(expected)
+    for name, tensor in expected.items():
+        assert state[name].dtype == tensor.dtype, name
+        assert torch.equal(state[name], tensor), name

@@ -13,14 +13,16 @@ from torch import Tensor
 from sdvg_core.decoders.taehv import TaehvCodec, taehv_from_weights
 
 # Every width is another, so that none can stand in for the next.
-DECODER, ENCODER = (14, 12, 10, 6), (6, 8, 10, 12)
+DECODER = (14, 12, 10, 6)
+ENCODER = (6, 8, 10, 12)
 PUBLISHED = {"decoder": (256, 128, 64, 64), "encoder": (64, 64, 64, 64)}
 # The number of a stage's first layer, and how many frames it makes of one, or joins into one.
-DECODER_STAGES, ENCODER_STAGES = ((3, 1), (9, 2), (15, 2)), ((2, 2), (7, 2), (12, 1))
+DECODER_STAGES = ((3, 1), (9, 2), (15, 2))
+ENCODER_STAGES = ((2, 2), (7, 2), (12, 1))
 
 
 def tae_shapes(decoder=DECODER, encoder=ENCODER, latents=16) -> dict[str, tuple[int, ...]]:
-    """The names and shapes of a TAEHV's tensors; `encoder`: None to leave that half out."""
+    """Return names and shapes of a TAEHV's tensors. `encoder`: None to leave that half out."""
     a, b, c, d = decoder
     shapes = {"decoder.1.weight": (a, latents, 3, 3), "decoder.1.bias": (a,)}
     for (first, growth), width, following in zip(DECODER_STAGES, (a, b, c), (b, c, d), strict=True):
@@ -47,7 +49,7 @@ def _memory_blocks(half: str, first: int, width: int) -> dict[str, tuple[int, ..
 
 
 def random_tae(shapes: Mapping[str, tuple[int, ...]] | None = None, dtype=torch.float32) -> dict[str, Tensor]:
-    """Weights under which colours lie in [0, 1] and every layer matters. Each from a stream of its own."""
+    """Return weights under which colours lie in [0, 1] and every layer matters, each drawn by its name."""
     return {name: _weight(name, shape).to(dtype) for name, shape in (shapes or tae_shapes()).items()}
 
 
@@ -66,7 +68,7 @@ def codec_of(weights: Mapping[str, Tensor], kind="taew2_1", **options) -> TaehvC
 
 
 def whole_decode(weights: Mapping[str, Tensor], latents: Tensor) -> Tensor:
-    """What the description of the layers says of a whole clip `1 c t h w`: every layer takes all frames at once."""
+    """Decode a whole clip `1 c t h w` by the description of the layers: each takes all frames at once."""
     x = (latents[0].movedim(1, 0) / 3).tanh() * 3
     x = F.conv2d(x, weights["decoder.1.weight"], weights["decoder.1.bias"], padding=1).relu()
     for first, growth in DECODER_STAGES:
@@ -81,7 +83,7 @@ def whole_decode(weights: Mapping[str, Tensor], latents: Tensor) -> Tensor:
 
 
 def whole_encode(weights: Mapping[str, Tensor], frames: Tensor) -> Tensor:
-    """The same for a clip of frames `1 f c h w`, in one go."""
+    """Encode a whole clip of frames `1 f c h w` by the description of the layers."""
     x = torch.cat([frames[0], frames[0, -1:].repeat(3, 1, 1, 1)])
     x = F.conv2d(x, weights["encoder.0.weight"], weights["encoder.0.bias"], padding=1).relu()
     for first, joined in ENCODER_STAGES:
@@ -95,8 +97,8 @@ def whole_encode(weights: Mapping[str, Tensor], frames: Tensor) -> Tensor:
 
 def _remember(weights: Mapping[str, Tensor], block: str, x: Tensor) -> Tensor:
     before = torch.cat([torch.zeros_like(x[:1]), x[:-1]])
-    made = torch.cat([x, before], dim=1)
+    change = torch.cat([x, before], dim=1)
     for layer in (0, 2, 4):
-        made = made.relu() if layer else made
-        made = F.conv2d(made, weights[f"{block}.{layer}.weight"], weights[f"{block}.{layer}.bias"], padding=1)
-    return (made + x).relu()
+        change = change.relu() if layer else change
+        change = F.conv2d(change, weights[f"{block}.{layer}.weight"], weights[f"{block}.{layer}.bias"], padding=1)
+    return (change + x).relu()

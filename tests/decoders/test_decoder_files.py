@@ -39,7 +39,7 @@ def saved(weights, folder: Path, name=NAME) -> Path:
 
 
 @pytest.mark.parametrize("name, prefix", [(NAME, ""), ("taew2_1.pth", "first_stage_model.")])
-def test_every_layout_holds_the_same_codec(weights, tmp_path, name, prefix):
+def test_layouts_of_taehv_hold_the_same_codec(weights, tmp_path, name, prefix):
     codec = load_vae(saved({prefix + key: tensor for key, tensor in weights.items()}, tmp_path, name))
     expected = codec_of(weights)
     assert torch.equal(codec.decode(random_latents(2))[0], expected.decode(random_latents(2))[0])
@@ -47,14 +47,14 @@ def test_every_layout_holds_the_same_codec(weights, tmp_path, name, prefix):
 
 
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
-def test_it_computes_in_the_dtype_that_is_asked_for_whatever_the_file_has(weights, tmp_path, stored):
+def test_taehv_computes_in_the_dtype_asked_for(weights, tmp_path, stored):
     path = saved({name: tensor.to(stored) for name, tensor in weights.items()}, tmp_path)
     assert load_vae(path).dtype == torch.float32
     assert load_vae(path, dtype=torch.float16).dtype == torch.float16
-    assert load_vae(path).kind == "taew2_1", "the dtype tells nothing of the kind"
+    assert load_vae(path).kind == "taew2_1", "the dtype does not show the kind"
 
 
-def test_the_published_sizes_are_read_off_the_shapes():
+def test_published_sizes_are_read_off_the_shapes():
     shapes = tae_shapes(**PUBLISHED)
     info = {name: TensorInfo(shape, torch.float16) for name, shape in shapes.items()}
     file, net = find_taehv(WeightFile(Path("tae"), "", info, info.__getitem__, {n: n for n in info}), "taew2_1")
@@ -64,7 +64,8 @@ def test_the_published_sizes_are_read_off_the_shapes():
 
 
 @pytest.mark.parametrize("layer, rows", [(7, 2 * DECODER[0]), (13, 3 * DECODER[1]), (19, 2 * DECODER[2] + 1)])
-def test_of_a_growing_layer_with_more_rows_the_last_ones_are_meant(weights, tmp_path, layer, rows):
+def test_growing_layers_use_their_last_rows(weights, tmp_path, layer, rows):
+    """Where a file has more rows than are needed."""
     name = f"decoder.{layer}.conv.weight"
     wanted = weights[name]
     more = torch.cat([torch.randn(rows - len(wanted), *wanted.shape[1:]), wanted])
@@ -85,20 +86,20 @@ def test_of_a_growing_layer_with_more_rows_the_last_ones_are_meant(weights, tmp_
         ("light_taew2_1.pth", "lighttaew2_1"),
     ],
 )
-def test_the_files_name_tells_the_kind(name, kind):
+def test_file_name_states_the_kind(name, kind):
     assert kind_of(Path(name)) == kind
     assert kind_of(Path("lighttaew2_1") / name) == kind, "a folder's name says nothing"
     assert kind_of(Path(name), kind) == kind
 
 
 @pytest.mark.parametrize("name", ["taehv.pth", "tae.safetensors", "taew2_2.pth", "taew2_1_lighttaew2_1.pth"])
-def test_a_kind_that_nobody_says_is_asked_for(name):
+def test_unstated_kind_is_refused(name):
     with pytest.raises(BadInput, match=r"set tae_kind .* to taew2_1 or lighttaew2_1"):
         kind_of(Path(name))
     assert kind_of(Path(name), "lighttaew2_1") == "lighttaew2_1"
 
 
-def test_a_known_digest_outweighs_any_name(tmp_path, monkeypatch):
+def test_known_digest_outweighs_any_name(tmp_path, monkeypatch):
     """Catches a published file that was renamed to what ComfyUI's previews look for."""
     path = tmp_path / "taew2_1.pth"
     path.write_bytes(b"published")
@@ -111,20 +112,30 @@ def test_a_known_digest_outweighs_any_name(tmp_path, monkeypatch):
     assert kind_of(path) == "taew2_1", "length alone is no proof"
 
 
-def test_a_file_loads_as_the_kind_that_is_stated_or_named(weights, tmp_path):
-    unnamed, latents = saved(weights, tmp_path, "mine.safetensors"), random_latents(2)
+def test_taehv_loads_as_the_stated_kind(weights, tmp_path):
+    """Or as the kind that its name states."""
+    latents = random_latents(2)
+    unnamed = saved(weights, tmp_path, "tae.safetensors")
     light = saved(weights, tmp_path, "lighttaew2_1.safetensors")
     expected = codec_of(weights, "lighttaew2_1").decode(latents)[0]
     assert torch.equal(load_vae(unnamed, tae_kind="lighttaew2_1").decode(latents)[0], expected)
     assert torch.equal(load_vae(light).decode(latents)[0], expected)
-    for attempt in (load_vae, open_vae):
-        with pytest.raises(BadInput, match=r"nothing tells which TAEHV mine\.safetensors is"):
-            attempt(unnamed)
+
+
+@pytest.mark.parametrize("attempt", [load_vae, open_vae])
+def test_taehv_of_unknown_kind_is_refused(weights, tmp_path, attempt):
+    path = saved(weights, tmp_path, "tae.safetensors")
+    with pytest.raises(BadInput, match=r"which TAEHV tae\.safetensors is"):
+        attempt(path)
+
+
+def test_stated_kind_that_contradicts_the_name_is_refused(weights, tmp_path):
+    path = saved(weights, tmp_path, "lighttaew2_1.safetensors")
     with pytest.raises(BadInput, match="by its name, not taew2_1"):
-        open_vae(light, tae_kind="taew2_1")
+        open_vae(path, tae_kind="taew2_1")
 
 
-def test_only_the_channels_of_wan_can_be_scaled(tmp_path):
+def test_only_wans_channels_can_be_scaled(tmp_path):
     shapes = tae_shapes(latents=4)
     assert load_vae(saved(random_tae(shapes), tmp_path)).latent_channels == 4
     with pytest.raises(BadInput, match="with 4 latent channels, not 16"):
@@ -136,7 +147,7 @@ def test_only_the_channels_of_wan_can_be_scaled(tmp_path):
 # --- either autoencoder
 
 
-def test_a_file_of_either_autoencoder_is_told_by_its_tensors(weights, tmp_path, original_file):
+def test_tensors_show_which_autoencoder_a_file_is(weights, tmp_path, original_file):
     header = open_vae(saved(weights, tmp_path))
     assert (header.tae_kind, header.decoder_base, header.encodes) == ("taew2_1", None, True)
     assert (header.latent_channels, header.temporal_stride, header.spatial_stride) == (16, 4, 8)
@@ -178,7 +189,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("words", SPOILED)
-def test_a_file_that_is_no_whole_taehv_for_wan_is_refused_by_name(weights, tmp_path, words):
+def test_incomplete_or_foreign_taehv_is_refused(weights, tmp_path, words):
     path = saved(SPOILED[words](weights), tmp_path)
     with pytest.raises(BadInput, match=words):
         load_vae(path)
@@ -205,7 +216,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_every_published_layout_holds_the_same_codec(vae, tmp_path, name):
+def test_layouts_of_the_vae_hold_the_same_codec(vae, tmp_path, name):
     LAYOUTS[name](vae, tmp_path / name)
     codec = load_vae(tmp_path if name == "vae" else tmp_path / name)
     latents = random_latents(3)
@@ -243,16 +254,17 @@ PLACES = {
 }
 
 
-def test_the_original_names_are_those_of_the_release(vae):
-    """A map that is wrong the same way in both directions would pass every round trip; names do not."""
-    ours, theirs = vae.state_dict(), original(vae)
-    shapes = {name: tuple(t.shape) for name, t in theirs.items()}
+def test_original_names_are_those_of_the_release(vae):
+    """Catches: a map that is wrong in the same way in both directions, which passes every round trip."""
+    ours = vae.state_dict()
+    theirs = original(vae)
+    shapes = {name: tuple(tensor.shape) for name, tensor in theirs.items()}
     assert {name: shapes.get(name) for name in ORIGINAL_NAMES} == ORIGINAL_NAMES
     assert all(theirs[old].equal(ours[new]) for old, new in PLACES.items())
     assert len(theirs) == 194
 
 
-def test_other_widths_depths_and_strides_come_from_the_shapes(tmp_path):
+def test_shapes_give_widths_depths_and_strides(tmp_path):
     vae = make_vae(base_dim=8, dim_mult=[1, 2, 2], num_res_blocks=1, temperal_downsample=[False, True])
     save_file(original(vae), tmp_path / "small.safetensors")
     codec = load_vae(tmp_path / "small.safetensors")
@@ -261,28 +273,27 @@ def test_other_widths_depths_and_strides_come_from_the_shapes(tmp_path):
     assert (codec.temporal_stride, codec.spatial_stride) == (2, 4)
 
 
-LIGHT_BYTES, LIGHT_HEADER = 32_160_476, 20_464
-"""Of the published LightVAE, in float32; 194 tensors need a header of about that length."""
+LIGHT_BYTES = 32_160_476
+"""Of the published LightVAE: a quarter of the widths, in float32."""
+LIGHT_HEADER = 20_464
+"""About so much is the header of 194 tensors."""
 
 
-def test_lightvae_of_a_quarter_of_the_widths_has_its_published_size_and_loads(tmp_path):
-    vae, latents = random_vae({"base_dim": LIGHT_BASE}, torch.float32), random_latents(1)
+def test_lightvae_of_published_size_loads(tmp_path):
+    vae = random_vae({"base_dim": LIGHT_BASE}, torch.float32)
     assert sum(p.nbytes for p in vae.parameters()) == LIGHT_BYTES - LIGHT_HEADER
     path = tmp_path / "lightvaew2_1.safetensors"
     save_file(original(vae), path)
     assert abs(path.stat().st_size - LIGHT_BYTES) < 100
     header = open_vae(path)
     assert (header.latent_channels, header.decoder_base, header.tae_kind) == (16, LIGHT_BASE, None)
+    latents = random_latents(1)
     frame, _ = load_vae(path).decode(latents)
     assert torch.equal(frame, decode_whole(vae, latents))
     assert frame.std() > 0.01
 
 
 # --- refusals
-
-
-def lacking(*names):
-    return lambda weights: {name: t for name, t in weights.items() if name not in names}
 
 
 LOST = ("decoder.upsamples.0.residual.2.weight", "decoder.upsamples.0.residual.2.bias")
@@ -293,8 +304,8 @@ NOT_WHOLE = {
         "encoder.conv_in.weight": torch.zeros(8, 3, 3, 3),
         "encoder.down_blocks.0.resnets.0.conv1.weight": torch.zeros(8, 8, 3, 3),
     },
-    "lacks decoder.up_blocks.0.resnets.0.conv1.weight, decoder.up_blocks.0.resnets.0.conv1.bias;": lacking(*LOST),
-    "lacks encoder.down_blocks.4.conv1.weight": lacking("encoder.downsamples.4.residual.2.weight"),
+    "lacks decoder.up_blocks.0.resnets.0.conv1.weight, decoder.up_blocks.0.resnets.0.conv1.bias;": without(*LOST),
+    "lacks encoder.down_blocks.4.conv1.weight": without("encoder.downsamples.4.residual.2.weight"),
     "encoder in spoiled.safetensors lacks blocks": lambda w: {
         n: t for n, t in w.items() if not n.startswith(("encoder.downsamples.9.", "encoder.downsamples.10."))
     },
@@ -305,7 +316,7 @@ NOT_WHOLE = {
 
 
 @pytest.mark.parametrize("words", NOT_WHOLE)
-def test_a_file_that_is_not_the_whole_vae_is_refused_by_name(vae, tmp_path, words):
+def test_incomplete_or_foreign_vae_is_refused(vae, tmp_path, words):
     path = tmp_path / "spoiled.safetensors"
     save_file(NOT_WHOLE[words](original(vae)), path)
     with pytest.raises(BadInput, match=words):

@@ -28,19 +28,20 @@ def codec(weights):
 # --- decode
 
 
-def test_a_clip_is_what_the_layers_make_of_it_whole_with_nine_frames_as_its_state(codec, weights):
+def test_pieces_decode_like_the_layers_description(codec, weights):
+    """Of the whole clip; the state is nine frames, one for each block of layers that remembers."""
     latents = random_latents(9)
     expected = whole_decode(weights, latents)
     assert expected.std() > 0.1
-    made, state = decode_pieces(codec, latents, [2, 7])
-    assert (made - expected).abs().max() < ROUNDING
+    frames, state = decode_pieces(codec, latents, [2, 7])
+    assert (frames - expected).abs().max() < ROUNDING
     sizes = [(1, 14, 4, 6), (1, 12, 8, 12), (1, 10, 16, 24)]
     assert [entry.shape for entry in state] == [size for size in sizes for _ in range(3)]
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_what_is_not_finite_becomes_nan_and_never_white(codec, value):
-    """The limit would turn an infinite latent into an ordinary one."""
+def test_latent_that_is_not_finite_decodes_to_nan(codec, value):
+    """Catches: an infinite latent that the limit of latents makes an ordinary one, or the last clamp white."""
     latents = random_latents(2)
     latents[0, 3, 1, 2, 2] = value
     frames, _ = codec.decode(latents)
@@ -49,9 +50,11 @@ def test_what_is_not_finite_becomes_nan_and_never_white(codec, value):
     assert not frames.isinf().any()
 
 
-def test_the_kind_decides_which_latents_the_network_sees(weights):
+def test_kind_decides_which_latents_the_network_sees(weights):
     """`lighttaew2_1` takes those of the Wan VAE's own decoder, `taew2_1` the normalised ones."""
-    plain, scaled, latents = codec_of(weights), codec_of(weights, "lighttaew2_1"), random_latents(3)
+    plain = codec_of(weights)
+    scaled = codec_of(weights, "lighttaew2_1")
+    latents = random_latents(3)
     assert torch.equal(scaled.decode(latents)[0], plain.decode(latents * STD + MEAN)[0])
     assert (scaled.decode(latents)[0] - plain.decode(latents)[0]).abs().max() > 0.1
     frames = random_frames(5)
@@ -61,8 +64,10 @@ def test_the_kind_decides_which_latents_the_network_sees(weights):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_half_precision_gives_the_same_picture_and_streams_to_the_bit(weights, dtype, channels_last):
-    half, latents = codec_of(weights, dtype=dtype, channels_last=channels_last), random_latents(4)
+def test_half_precision_streams_bit_for_bit(weights, dtype, channels_last):
+    """And shows the same picture, to its rounding."""
+    half = codec_of(weights, dtype=dtype, channels_last=channels_last)
+    latents = random_latents(4)
     frames, state = decode_pieces(half, latents, [1, 3])
     assert torch.equal(frames, half.decode(latents.to(torch.float64))[0])
     assert frames.dtype == half.encode(frames[:, :5]).dtype == torch.float32
@@ -74,14 +79,15 @@ def test_half_precision_gives_the_same_picture_and_streams_to_the_bit(weights, d
 
 
 @pytest.mark.parametrize("count", [1, 13])
-def test_encoding_is_what_the_layers_make_of_the_clip_and_three_last_frames_more(codec, weights, count):
+def test_encoding_equals_the_layers_description(codec, weights, count):
+    """Of the clip with its last frame three times more."""
     frames = random_frames(count)
     latents = codec.encode(frames)
     assert latents.shape == (1, 16, 1 + (count - 1) // 4, 4, 6)
     assert (latents - whole_encode(weights, frames)).abs().max() < ROUNDING
 
 
-def test_without_an_encoder_it_decodes_and_refuses_to_encode(weights):
+def test_codec_without_encoder_only_decodes(weights):
     shapes = tae_shapes(encoder=None)
     codec = codec_of({name: weights[name] for name in shapes}, name="half.pth")
     assert torch.equal(codec.decode(random_latents(2))[0], codec_of(weights).decode(random_latents(2))[0])
@@ -93,11 +99,12 @@ def test_without_an_encoder_it_decodes_and_refuses_to_encode(weights):
 
 
 @pytest.mark.heavy
-def test_the_decoder_is_compiled_once_for_all_frames(weights, fresh_compiler):
-    counter, clip = CompileCounterWithBackend("eager"), random_latents(4)
-    made, _ = decode_pieces(codec_of(weights, channels_last=True, compiler=counter), clip, [1, 1, 2])
+def test_decoder_is_compiled_once_for_all_frames(weights, fresh_compiler):
+    counter = CompileCounterWithBackend("eager")
+    latents = random_latents(4)
+    frames, _ = decode_pieces(codec_of(weights, channels_last=True, compiler=counter), latents, [1, 1, 2])
     assert counter.frame_count == 1
-    assert torch.equal(made, codec_of(weights, channels_last=True).decode(clip)[0])
+    assert torch.equal(frames, codec_of(weights, channels_last=True).decode(latents)[0])
 
 
 MACHINE_CODE = [
@@ -109,7 +116,7 @@ MACHINE_CODE = [
 @pytest.mark.heavy
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=MACHINE_CODE)])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, of other parts of torch
-def test_compiled_the_pixels_are_the_same_and_the_state_is_still_a_value(weights, backend, fresh_compiler):
+def test_compiled_decoder_keeps_pixels_and_state(weights, backend, fresh_compiler):
     clip = random_latents(4)
     codec = codec_of(weights, dtype=torch.float64, compiler=backend)
     assert_still_a_value(codec, clip, codec_of(weights, dtype=torch.float64).decode(clip)[0])

@@ -37,7 +37,7 @@ from tests.support.tiny import can_compile
 
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
-def test_a_pixel_that_is_not_finite_is_nan_and_neither_white_nor_black(original_file, bad):
+def test_pixel_that_is_not_finite_is_nan(original_file, bad):
     """Catches: infinity that the last clamp makes white, so that the check of the frames finds nothing."""
     codec = load_vae(original_file)
     codec._vae.decoder.conv_out.bias.data[1] = bad
@@ -55,13 +55,13 @@ def test_half_precision_latents_are_normalised_in_float32(original_file):
     assert torch.allclose(before, before.bfloat16().float(), rtol=1e-5, atol=1e-5)
 
 
-def test_decoding_in_pieces_is_diffusers_decoding_of_the_whole_clip(codec, vae):
+def test_pieces_decode_as_diffusers_decodes_whole_clips(codec, vae):
     latents = random_latents(9)
     assert torch.equal(decode_pieces(codec, latents, [2, 5, 2])[0], decode_whole(vae, latents))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-def test_latents_of_any_dtype_are_decoded_in_the_codecs_own(original_file, dtype):
+def test_latents_are_decoded_in_the_codecs_dtype(original_file, dtype):
     frames, state = load_vae(original_file, dtype=torch.bfloat16).decode(random_latents(2).to(dtype))
     assert frames.dtype == torch.float32
     assert {entry.dtype for entry in state if torch.is_tensor(entry)} == {torch.bfloat16}
@@ -73,7 +73,7 @@ def test_latents_of_any_dtype_are_decoded_in_the_codecs_own(original_file, dtype
 
 
 @pytest.mark.parametrize("count", [1, 13])
-def test_encoding_is_the_normalised_mode_of_diffusers_posterior(codec, vae, count):
+def test_encoding_is_diffusers_normalised_mode(codec, vae, count):
     frames = random_frames(count)
     with torch.inference_mode():
         mode = vae.encode((frames * 2 - 1).movedim(1, 2)).latent_dist.mode()
@@ -88,67 +88,68 @@ RELEASED = {"base_dim": 4}
 
 
 @pytest.mark.parametrize("sizes", [SMALL, RELEASED], ids=["small", "released"])
-def test_the_pixels_and_latents_are_the_same_to_rounding(sizes):
+def test_planar_layers_compute_the_same_to_rounding(sizes):
     """In double precision: what is left is the rounding of the float32 results."""
     vae = random_vae(sizes)
-    plain, fast = codec_of(vae), codec_of(vae, layers="planes")
+    plain = codec_of(vae, layers="diffusers")
+    planar = codec_of(vae, layers="planes")
     expected, _ = plain.decode(random_latents(5))
-    made, state = decode_pieces(fast, random_latents(5), [2, 3])
-    assert torch.equal(made, fast.decode(random_latents(5))[0])
+    frames, state = decode_pieces(planar, random_latents(5), [2, 3])
+    assert torch.equal(frames, planar.decode(random_latents(5))[0])
     assert all(t.untyped_storage().nbytes() == t.nbytes for t in tensors(state))
     assert expected.std() > 0.01
-    assert (made - expected).abs().max() < 5e-7
-    assert (fast.encode(expected) - plain.encode(expected)).abs().max() < 5e-6
+    assert (frames - expected).abs().max() < 5e-7
+    assert (planar.encode(expected) - plain.encode(expected)).abs().max() < 5e-6
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1, 500])
-def test_the_length_of_a_pixel_in_half_precision_is_taken_in_a_wider_one(scale):
+def test_planar_norm_squares_in_a_wider_dtype(scale):
     """Catches squares in half precision, which are infinite from 256 on and 0 below 2e-4."""
     x = (torch.randn(1, 96, 2, 3, 4, generator=torch.Generator().manual_seed(0)) * scale).half()
-    theirs = WanRMS_norm(96, images=False)
-    expected = theirs.double()(x.double())
-    made = PlanarNorm(theirs.half())(x)
-    assert made.dtype == torch.float16
-    assert (made.double() - expected).abs().max() < 4e-3
-    assert PlanarNorm(theirs)(torch.zeros_like(x)).abs().max() == 0
+    norm = WanRMS_norm(96, images=False)
+    expected = norm.double()(x.double())
+    normalised = PlanarNorm(norm.half())(x)
+    assert normalised.dtype == torch.float16
+    assert (normalised.double() - expected).abs().max() < 4e-3
+    assert PlanarNorm(norm)(torch.zeros_like(x)).abs().max() == 0
 
 
 class Copies(TorchDispatchMode):
-    """Notes every operation that copies all of a tensor it was told of, and every one that writes into it."""
+    """Note every operation that copies all of a watched tensor, and every one that writes into it."""
 
     def __init__(self, watched):
         super().__init__()
         self.watched = {t.untyped_storage()._cdata for t in watched}
-        self.seen = []
+        self.names = []
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        given = [t for t in args if torch.is_tensor(t) and t.untyped_storage()._cdata in self.watched]
+        inputs = [t for t in args if torch.is_tensor(t) and t.untyped_storage()._cdata in self.watched]
         name = op.name().removeprefix("aten::").split(".")[0]
-        written = name.endswith("_") and any(args[0] is t for t in given)
-        if given and (name in ("clone", "_to_copy", "copy", "constant_pad_nd") or written):
-            self.seen.append(name)
+        written = name.endswith("_") and any(args[0] is t for t in inputs)
+        if inputs and (name in ("clone", "_to_copy", "copy", "constant_pad_nd") or written):
+            self.names.append(name)
         return op(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("layers", get_args(VaeLayers))
-def test_the_state_is_read_where_it_lies_and_never_copied(layers):
-    """A state is nearly a gigabyte at full size. Each frame of it goes into its convolution's input, once."""
+def test_decoding_copies_no_state(layers):
+    """Nearly a gigabyte at full size. Each frame of it goes into its convolution's input, once."""
     codec = codec_of(random_vae(RELEASED, torch.float32), layers=layers)
     _, state = codec.decode(random_latents(3))
     before = [t.clone() for t in tensors(state)]
     with Copies(tensors(state)) as copies:
         codec.decode(random_latents(1, seed=2), state)
-    assert copies.seen == []
+    assert copies.names == []
     assert all(torch.equal(now, then) for now, then in zip(tensors(state), before, strict=True))
 
 
-def test_the_watch_sees_a_copy_and_a_write():
+def test_watch_sees_copies_and_writes():
     x = torch.ones(2)
     with Copies([x]) as copies:
         x.clone()
         x.add_(1)
         x + 1
-    assert copies.seen == ["clone", "add_"]
+    assert copies.names == ["clone", "add_"]
 
 
 # --- compiled
@@ -156,18 +157,23 @@ def test_the_watch_sees_a_copy_and_a_write():
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("layers", ["diffusers", "planes"])
-def test_the_decoder_is_compiled_for_the_first_frame_the_second_and_all_later_ones(layers, fresh_compiler):
-    vae, counter, clip = random_vae(SMALL), CompileCounterWithBackend("eager"), random_latents(6)
+def test_decoder_is_compiled_three_times(layers, fresh_compiler):
+    """For the first frame, the second, and all later ones. Catches: code compiled for one number of frames."""
+    vae = random_vae(SMALL)
+    latents = random_latents(6)
+    counter = CompileCounterWithBackend("eager")
     codec = codec_of(vae, layers=layers, compiler=counter)
-    state, pieces, counts = None, [], []
-    for frame in clip.split(1, dim=2):
-        frames, state = codec.decode(frame, state)
-        pieces.append(frames)
+    state = None
+    pieces = []
+    counts = []
+    for latent in latents.split(1, dim=2):
+        piece, state = codec.decode(latent, state)
+        pieces.append(piece)
         counts.append(counter.frame_count)
     assert counts == [1, 2, 3, 3, 3, 3]
-    made = torch.cat(pieces, dim=1)
-    assert (made - codec_of(vae).decode(clip)[0]).abs().max() < 5e-7
-    assert torch.equal(codec.decode(clip)[0], made)
+    frames = torch.cat(pieces, dim=1)
+    assert (frames - codec_of(vae).decode(latents)[0]).abs().max() < 5e-7
+    assert torch.equal(codec.decode(latents)[0], frames)
     assert counter.frame_count == 3
 
 
@@ -175,11 +181,15 @@ def test_the_decoder_is_compiled_for_the_first_frame_the_second_and_all_later_on
 @pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, of other parts of torch
 @pytest.mark.parametrize("layers", ["planes", "diffusers"])
-def test_compiled_to_machine_code_the_pixels_are_the_same_and_the_state_is_still_a_value(layers, fresh_compiler):
+def test_machine_code_keeps_pixels_and_state(layers, fresh_compiler):
     """Catches state entries that are views into a whole input, as the compiler drops the copy that frees it."""
-    vae, clip = random_vae(SMALL), random_latents(5)
-    assert_still_a_value(codec_of(vae, layers=layers, compiler="inductor"), clip, codec_of(vae).decode(clip)[0])
+    vae = random_vae(SMALL)
+    latents = random_latents(5)
+    codec = codec_of(vae, layers=layers, compiler="inductor")
+    assert_still_a_value(codec, latents, codec_of(vae).decode(latents)[0])
 
+
+# --- either codec
 
 Codec = WanCodec | TaehvCodec
 
@@ -190,14 +200,14 @@ def either(request, original_file) -> Codec:
 
 
 @pytest.mark.parametrize("cut", [[3, 3, 3], [1] * 9, [2, 5, 2], [1, 8]], ids=str)
-def test_decoding_in_any_pieces_is_the_same_to_the_bit(either: Codec, cut: list[int]) -> None:
+def test_pieces_of_any_length_decode_alike(either: Codec, cut: list[int]) -> None:
     latents = random_latents(9)
     assert torch.equal(decode_pieces(either, latents, cut)[0], either.decode(latents)[0])
     assert torch.equal(latents, random_latents(9)), "the latents are written to"
 
 
 @pytest.mark.parametrize("before", [1, 3])
-def test_a_rejected_candidate_leaves_the_given_state_bit_identical(either: Codec, before: int) -> None:
+def test_rejected_draft_leaves_the_decoder_state(either: Codec, before: int) -> None:
     """Catches a cache that is written into, one that marks the first frame and is used up, and a shared list."""
     latents = random_latents(6)
     _, state = either.decode(latents[:, :, :before])
@@ -212,7 +222,7 @@ def test_a_rejected_candidate_leaves_the_given_state_bit_identical(either: Codec
     assert torch.equal(either.decode(latents[:, :, before:], state)[0], alone)
 
 
-def test_the_state_is_a_tuple_of_tensors_that_pin_no_larger_storage(either: Codec) -> None:
+def test_state_pins_no_larger_storage(either: Codec) -> None:
     _, state = either.decode(random_latents(4))
     assert isinstance(state, tuple)
     assert len(tensors(state)) == (32 if isinstance(either, WanCodec) else 9)
@@ -221,7 +231,8 @@ def test_the_state_is_a_tuple_of_tensors_that_pin_no_larger_storage(either: Code
 
 def test_every_encode_starts_afresh(either: Codec) -> None:
     """Catches an encoder cache that survives the call, as re-anchoring encodes one frame at a time."""
-    alone, frames = either.encode(random_frames(1)), random_frames(9)
+    alone = either.encode(random_frames(1))
+    frames = random_frames(9)
     either.encode(frames)
     assert torch.equal(frames, random_frames(9)), "the frames are written to"
     assert torch.equal(either.encode(random_frames(1)), alone)

@@ -14,13 +14,17 @@ STD = torch.tensor(WAN_STD).view(1, -1, 1, 1, 1)
 
 # Two resolutions, one step in time: every kind of layer, and few of them, for a compiler is slow.
 SMALL = {
-    **{"base_dim": 4, "dim_mult": [1, 1], "num_res_blocks": 1, "temperal_downsample": [True]},
-    **{"scale_factor_temporal": 2, "scale_factor_spatial": 2},
+    "base_dim": 4,
+    "dim_mult": [1, 1],
+    "num_res_blocks": 1,
+    "temperal_downsample": [True],
+    "scale_factor_temporal": 2,
+    "scale_factor_spatial": 2,
 }
 
 
 def make_vae(**sizes):
-    """A VAE with random weights, none of them zero, so that every layer and every cache entry matters."""
+    """Return a VAE with random weights, none of them zero, so that every layer and every cache entry matters."""
     vae = AutoencoderKLWan(**{"base_dim": 4, **sizes}).eval().requires_grad_(False)
     draw = torch.Generator().manual_seed(0)
     for parameter in vae.parameters():
@@ -29,7 +33,7 @@ def make_vae(**sizes):
 
 
 def random_vae(sizes: dict, dtype=torch.float64):
-    """A VAE with random weights near those of a trained one in size, so that pixels are not all black or white."""
+    """Return a VAE with random weights as large as trained ones, so that pixels are not all black or white."""
     vae = AutoencoderKLWan(**sizes).eval().requires_grad_(False)
     draw = torch.Generator().manual_seed(0)
     for name, parameter in vae.named_parameters():
@@ -62,14 +66,15 @@ def random_frames(count):
 
 @torch.inference_mode()
 def decode_whole(vae, latents):
-    """What diffusers makes of the whole clip, as frames in [0, 1]."""
+    """Return what diffusers makes of the whole clip, as frames in [0, 1]."""
     video = vae.decode(latents * STD + MEAN).sample
     return (video.movedim(2, 1) + 1) / 2
 
 
 def decode_pieces(codec: WanCodec, latents, cut):
-    """The frames of a clip that is decoded in pieces of these lengths, and the state after them."""
-    state, pieces = None, []
+    """Return the frames of a clip decoded in pieces of these lengths, and the state after them."""
+    state = None
+    pieces = []
     for piece in latents.split(cut, dim=2):
         frames, state = codec.decode(piece, state)
         pieces.append(frames)
@@ -81,12 +86,13 @@ def tensors(state):
 
 
 def assert_still_a_value(codec, clip, expected):
-    """Decoded in pieces it is as expected, to rounding, and the state afterwards is read alone, and lies alone."""
-    made, state = decode_pieces(codec, clip, [1, 1, clip.shape[2] - 2])
-    assert (made - expected).abs().max() < 5e-7
+    """Decode in pieces: frames as expected, to rounding, and a state that is only read, and pins nothing."""
+    frames, state = decode_pieces(codec, clip, [1, 1, clip.shape[2] - 2])
+    assert (frames - expected).abs().max() < 5e-7
     assert isinstance(state, tuple)
     assert all(t.untyped_storage().nbytes() == t.nbytes for t in tensors(state))
     before = [t.clone() for t in tensors(state)]
-    alone, again = (codec.decode(random_latents(2, seed=3), state)[0] for _ in range(2))
-    assert torch.equal(alone, again)
+    first, _ = codec.decode(random_latents(2, seed=3), state)
+    second, _ = codec.decode(random_latents(2, seed=3), state)
+    assert torch.equal(first, second)
     assert all(torch.equal(now, then) for now, then in zip(tensors(state), before, strict=True))

@@ -52,7 +52,7 @@ CLIPS = {
 
 
 @pytest.mark.parametrize("name", CLIPS)
-def test_a_clips_alpha_is_read_by_frame(name, tmp_path):
+def test_alpha_of_clips_is_read_by_frame(name, tmp_path):
     """Catches: alpha of limited range; of another frame; WebM's left out, as FFmpeg's own decoder does."""
     path = clip(tmp_path / name, *CLIPS[name])
     alpha = read_alpha(path, SIDE, SIDE)
@@ -65,7 +65,7 @@ def test_a_clips_alpha_is_read_by_frame(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.webp", "a.tif", "folder", "moving.webp"])
-def test_the_alpha_of_pictures_is_read(name, tmp_path):
+def test_alpha_of_pictures_is_read(name, tmp_path):
     """Catches: alpha of clips alone; one picture's alpha for all of an animation."""
     path = tmp_path / name
     pictures = [Image.fromarray(picture(number)) for number in range(2)]

@@ -26,7 +26,8 @@ SIZE = 96
 COLOURS = np.array([[200, 60, 40], [30, 180, 90], [70, 50, 210], [255, 255, 255], [0, 0, 0], [128, 128, 128]]) / 255
 # Kr and Kb of Rec. ITU-R BT.601, BT.709 and BT.2020, and the number of each matrix in ISO/IEC 23091-2.
 STANDARDS = {"601": (0.299, 0.114, 6), "709": (0.2126, 0.0722, 1), "2020": (0.2627, 0.0593, 9)}
-LIMITED, FULL = 1, 2
+LIMITED = 1
+FULL = 2
 
 
 def planes_of(rgb: np.ndarray, standard: str, bits: int, kind: int) -> np.ndarray:
@@ -43,11 +44,15 @@ def colours_of(planes: np.ndarray, standard: str, bits: int, kind: int) -> np.nd
     """Return what whole numbers of Y', Cb and Cr are in RGB of 255."""
     kr, kb, _ = STANDARDS[standard]
     if kind == FULL:
-        luma, chroma = planes[:, 0] / (2**bits - 1), (planes[:, 1:] - 2 ** (bits - 1)) / (2**bits - 1)
+        luma = planes[:, 0] / (2**bits - 1)
+        chroma = (planes[:, 1:] - 2 ** (bits - 1)) / (2**bits - 1)
     else:
-        luma, chroma = (planes[:, 0] / 2 ** (bits - 8) - 16) / 219, (planes[:, 1:] / 2 ** (bits - 8) - 128) / 224
-    red, blue = luma + (2 - 2 * kr) * chroma[:, 1], luma + (2 - 2 * kb) * chroma[:, 0]
-    return (np.stack([red, (luma - kr * red - kb * blue) / (1 - kr - kb), blue], axis=1) * 255).clip(0, 255)
+        luma = (planes[:, 0] / 2 ** (bits - 8) - 16) / 219
+        chroma = (planes[:, 1:] / 2 ** (bits - 8) - 128) / 224
+    red = luma + (2 - 2 * kr) * chroma[:, 1]
+    blue = luma + (2 - 2 * kb) * chroma[:, 0]
+    green = (luma - kr * red - kb * blue) / (1 - kr - kb)
+    return (np.stack([red, green, blue], axis=1) * 255).clip(0, 255)
 
 
 def frame_of(planes: np.ndarray, kind: str, bits: int, height: int = SIZE) -> av.VideoFrame:
@@ -68,7 +73,9 @@ def film(path: Path, frames: Iterator[Any] | list[Any], *, codec: str = "ffv1", 
         stream: Any = file.add_stream(codec, rate=settings.pop("rate", 16), options=options)
         for number, frame in enumerate(frames):
             if number == 0:
-                stream.width, stream.height, stream.pix_fmt = frame.width, frame.height, frame.format.name
+                stream.width = frame.width
+                stream.height = frame.height
+                stream.pix_fmt = frame.format.name
                 for name, value in settings.items():
                     setattr(stream.codec_context, name, value)
             frame.colorspace = stream.codec_context.colorspace
@@ -79,6 +86,7 @@ def film(path: Path, frames: Iterator[Any] | list[Any], *, codec: str = "ffv1", 
 
 
 def numbers(path: Path) -> list[int]:
+    """Return which of `greys` each frame is."""
     return (read_footage(path, 32, 32).pixels[:, 0, 16, 16] / 10).round().int().tolist()
 
 
@@ -86,8 +94,8 @@ def numbers(path: Path) -> list[int]:
 @pytest.mark.parametrize("bits", [8, 10])
 @pytest.mark.parametrize("sampling", ["420", "422", "444"])
 @pytest.mark.parametrize("standard", STANDARDS)
-def test_colours_are_within_half_a_level_of_the_standard(standard, sampling, bits, kind, tmp_path):
-    """The kind: a standard's colours read as another's, or rounded down. Of whole numbers in the planes."""
+def test_colours_are_those_of_the_standard(standard, sampling, bits, kind, tmp_path):
+    """Within half a level. Catches: a standard's colours read as another's, or rounded down."""
     planes = planes_of(COLOURS, standard, bits, kind).round().clip(0, 2**bits - 1)
     frame = frame_of(planes, f"yuv{sampling}p" + ("10le" if bits == 10 else ""), bits)
     path = film(tmp_path / "c.mkv", [frame], colorspace=STANDARDS[standard][2], color_range=kind)
@@ -98,7 +106,7 @@ def test_colours_are_within_half_a_level_of_the_standard(standard, sampling, bit
 @pytest.mark.parametrize(
     ("height", "standard", "bits"), [(96, "601", 10), (576, "601", 8), (720, "709", 8), (1080, "709", 8)]
 )
-def test_an_unmarked_clip_is_read_by_its_rows(height, standard, bits, tmp_path):
+def test_unmarked_clip_is_read_by_its_rows(height, standard, bits, tmp_path):
     """As players do: BT.601 below 720 rows, limited range. Catches: one matrix for every unmarked clip."""
     planes = planes_of(COLOURS, standard, bits, LIMITED).round()
     kind = "yuv420p10le" if bits == 10 else "yuv420p"
@@ -121,36 +129,51 @@ def test_an_unmarked_clip_is_read_by_its_rows(height, standard, bits, tmp_path):
         ("gbrp10le", 10, 0, 0, 1023),
     ],
 )
-def test_grey_and_rgb_of_any_depth_are_within_half_a_level(kind, bits, scan, black, white, tmp_path):
-    """FFmpeg takes grey for full range, and white of ten bits for 255.75 of 255."""
+def test_grey_and_rgb_keep_their_levels(kind, bits, scan, black, white, tmp_path):
+    """Within half a level. Catches what FFmpeg does: grey as full range, white of ten bits as 255.75 of 255."""
     order = [1, 2, 0] if kind.startswith("gbrp") else [0]
-    given = COLOURS if len(order) == 3 else COLOURS[:, [0, 0, 0]]
-    values = (black + (white - black) * given).round()
+    colours = COLOURS if len(order) == 3 else COLOURS[:, [0, 0, 0]]
+    values = (black + (white - black) * colours).round()
     path = film(tmp_path / "c.mkv", [frame_of(values[:, order], kind, bits)], color_range=scan)
     read = read_footage(path, SIZE, SIZE).pixels[0, :, 24::48, 16::32].flatten(1).T.numpy()
     assert np.abs(read - (values - black) / (white - black) * 255).max() <= 0.55
 
 
-def test_colours_stay_where_they_are_for_eight_rounds_of_writing_and_reading(tmp_path):
-    """The kind: a loss at every round. Means of a smooth clip and of a grey one, and where a red square lies."""
-    noise = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    smooth = torch.nn.functional.interpolate(noise, (120, 208), mode="bicubic").clamp(0.05, 0.95)
-    grey = smooth.mean(dim=1, keepdim=True).expand(-1, 3, -1, -1)
-    square = torch.full((4, 3, 120, 208), 0.3)
-    square[:, 0, 40:80, 84:124] = 0.9
-    for clip, most in ((smooth, 1), (grey, 0.5), (square, 1)):
-        shown = clip
-        for _ in range(8):
-            write_mp4(tmp_path / "clip.mp4", shown, fps=16)
-            shown = read_footage(tmp_path / "clip.mp4", 208, 120).fill(4)[0]
-        assert (shown - clip).mean(dim=(0, 2, 3)).abs().max() * 255 <= most
-    red = (shown[0, 0] - shown[0, 1]).clamp(min=0)
-    middle = [float((red.sum(dim=1 - axis) * torch.arange(red.shape[axis])).sum() / red.sum()) for axis in (0, 1)]
-    assert middle == pytest.approx([59.5, 103.5], abs=0.15)
+NOISE = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+SMOOTH = torch.nn.functional.interpolate(NOISE, (120, 208), mode="bicubic").clamp(0.05, 0.95)
+
+
+def eight_rounds(clip: torch.Tensor, path: Path) -> torch.Tensor:
+    """Write a clip and read it, eight times; return frames `f c h w`."""
+    for _ in range(8):
+        write_mp4(path, clip, fps=16)
+        clip = read_footage(path, 208, 120).fill(4)[0]
+    return clip
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("clip", "most"), [(SMOOTH, 1), (SMOOTH.mean(dim=1, keepdim=True).expand(-1, 3, -1, -1), 0.5)]
+)
+def test_eight_rounds_of_writing_change_no_colour(clip, most, tmp_path):
+    """Catches: a loss of brightness at every round; `most`: levels of 255."""
+    difference = eight_rounds(clip, tmp_path / "clip.mp4") - clip
+    assert difference.mean(dim=(0, 2, 3)).abs().max() * 255 <= most
+
+
+def test_eight_rounds_of_writing_move_no_colour(tmp_path):
+    """A red square. Catches: chroma that lies a quarter of a pixel aside, in every round."""
+    clip = torch.full((4, 3, 120, 208), 0.3)
+    clip[:, 0, 40:80, 84:124] = 0.9
+    shown = eight_rounds(clip, tmp_path / "clip.mp4")
+    assert (shown - clip).mean(dim=(0, 2, 3)).abs().max() * 255 <= 1
+    red = (shown[0, 0] - shown[0, 1]).clamp(min=0)
+    row = (red.sum(dim=1) * torch.arange(120)).sum() / red.sum()
+    column = (red.sum(dim=0) * torch.arange(208)).sum() / red.sum()
+    assert (float(row), float(column)) == pytest.approx((59.5, 103.5), abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
     [
         ({"colorspace": 9, "color_trc": 16}, "HDR (PQ)"),
         ({"colorspace": 9, "color_trc": 18}, "HDR (HLG)"),
@@ -158,27 +181,26 @@ def test_colours_stay_where_they_are_for_eight_rounds_of_writing_and_reading(tmp
         ({"colorspace": 8}, "colour matrix 8"),
     ],
 )
-def test_colours_that_are_not_read_are_refused_in_a_sentence(settings, says, tmp_path):
-    """The kind: light or matrices that would be read as if they were ordinary ones."""
+def test_unread_colours_are_refused(settings, kind, tmp_path):
+    """Catches: light or matrices that are read as if they were ordinary ones."""
     path = film(tmp_path / "hdr.mkv", [frame_of(np.full((6, 3), 128), "yuv420p", 8)], **settings)
     for read in (count_frames, lambda path: read_footage(path, 32, 32)):
-        with pytest.raises(BadInput) as refused:
+        with pytest.raises(BadInput) as refusal:
             read(path)
-        fault = f"hdr.mkv is in {says}, which is not read"
-        assert str(refused.value) == f"{fault}; convert it to BT.709 (troubleshooting: Colours are wrong)"
+        assert f"hdr.mkv is in {kind}" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "note"),
     [
-        ({"color_primaries": 9}, "32x32, its BT.2020 primaries taken as BT.709's, taken as 1"),
-        ({"kind": "yuva420p", "codec": "libvpx-vp9"}, "32x32, without its alpha, taken as 1"),
+        ({"color_primaries": 9}, "BT.2020 primaries"),
+        ({"kind": "yuva420p", "codec": "libvpx-vp9"}, "without its alpha"),
     ],
 )
-def test_what_is_not_honoured_is_said(settings, says, tmp_path):
+def test_ignored_properties_are_noted(settings, note, tmp_path):
     """The decoder of VP9 in FFmpeg leaves alpha out, so its frames have none to be seen by."""
     frames = [frame.reformat(format=settings.pop("kind", "yuv420p")) for frame in greys(1)]
-    assert says in read_footage(film(tmp_path / "c.mkv", frames, **settings), 32, 32).note
+    assert note in read_footage(film(tmp_path / "c.mkv", frames, **settings), 32, 32).note
 
 
 def test_pixels_that_are_not_square_are_made_square(tmp_path):
@@ -195,7 +217,7 @@ def test_pixels_that_are_not_square_are_made_square(tmp_path):
     assert "256x144, taken" in read.note
 
 
-def test_interlaced_frames_are_deinterlaced_and_said(tmp_path):
+def test_interlaced_frames_are_deinterlaced(tmp_path):
     """An edge that moves a pixel a field: rows of one frame agree. Catches: combs, and frames lost on the way."""
     frames = []
     for number in range(12):
@@ -211,19 +233,23 @@ def test_interlaced_frames_are_deinterlaced_and_said(tmp_path):
     edges = (rows < 110).sum(dim=2).float().mean(dim=1)
     assert torch.allclose(edges, 4 * torch.arange(2.0, 12), atol=2)
     assert count_frames(path) == read.frames == 12
-    assert "64x64, deinterlaced, taken as 12" in read.note
+    assert "deinterlaced" in read.note
 
 
 @pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize("container", ["mp4", "mkv"])
-def test_a_cover_is_not_taken_for_the_video(container, marked, tmp_path):
-    """The kind: several streams, of which one is meant."""
+def test_cover_is_not_taken_for_the_video(container, marked, tmp_path):
+    """Catches: another of several streams taken than the one meant."""
     path = tmp_path / f"covered.{container}"
     with av.open(str(path), "w") as file:
         cover: Any = file.add_stream("mjpeg", rate=1)
-        cover.width, cover.height, cover.pix_fmt = 256, 256, "yuvj420p"
+        cover.width = 256
+        cover.height = 256
+        cover.pix_fmt = "yuvj420p"
         video: Any = file.add_stream("libx264", rate=16, options={"qp": "0"})
-        video.width, video.height, video.pix_fmt = 32, 32, "yuv420p"
+        video.width = 32
+        video.height = 32
+        video.pix_fmt = "yuv420p"
         if marked:
             try:
                 cover.disposition = Disposition.attached_pic
@@ -239,7 +265,7 @@ def test_a_cover_is_not_taken_for_the_video(container, marked, tmp_path):
 
 
 @pytest.mark.parametrize("container", ["avi", "mkv", "mp4"])
-def test_frames_keep_their_order_where_time_stamps_go_backwards(container, tmp_path):
+def test_frames_keep_their_order_without_time_stamps(container, tmp_path):
     """AVI has no room for the time of B-frames. Catches: frames repeated and left out."""
     options = {"crf": "1", "bf": "3", "b_strategy": "0"}
     path = film(tmp_path / f"b.{container}", greys(20, 64), codec="libx264", options=options)
@@ -248,24 +274,26 @@ def test_frames_keep_their_order_where_time_stamps_go_backwards(container, tmp_p
     assert ("counted as 16 a second" in read_footage(path, 32, 32).note) == (container == "avi")
 
 
-ONE, NONE, MINUS = (65536).to_bytes(4, "big"), bytes(4), (-65536).to_bytes(4, "big", signed=True)
+PLUS = (65536).to_bytes(4, "big")
+ZERO = bytes(4)
+MINUS = (-65536).to_bytes(4, "big", signed=True)
 
 
 @pytest.mark.parametrize(
     ("matrix", "size", "red", "black"),
     [
-        (MINUS + 3 * NONE + ONE, (64, 32), np.s_[:12, 36:], (np.s_[:12, :28], np.s_[20:])),
-        (NONE + ONE + NONE + MINUS + NONE, (32, 64), np.s_[:28, 20:], (np.s_[:28, :12], np.s_[36:])),
+        (MINUS + 3 * ZERO + PLUS, (64, 32), np.s_[:12, 36:], (np.s_[:12, :28], np.s_[20:])),
+        (ZERO + PLUS + ZERO + MINUS + ZERO, (32, 64), np.s_[:28, 20:], (np.s_[:28, :12], np.s_[36:])),
     ],
     ids=["mirrored, as a front camera files it", "a phone held upright"],
 )
-def test_a_clip_that_lies_otherwise_and_says_so_is_read_as_it_is_shown(matrix, size, red, black, tmp_path):
+def test_turned_clip_is_read_as_it_is_shown(matrix, size, red, black, tmp_path):
     """Red is at the top left in the file. Catches: sideways, upside down, or turned the other way."""
     path = tmp_path / "clip.mp4"
     frames = torch.zeros(2, 3, 32, 64)
     frames[:, 0, :16, :32] = 1
     write_mp4(path, frames, fps=16)
-    header, plain, track = path.read_bytes().rpartition(ONE + 3 * NONE + ONE)
+    header, plain, track = path.read_bytes().rpartition(PLUS + 3 * ZERO + PLUS)
     assert plain, "the track's matrix"
     path.write_bytes(header + matrix + track)
     shown = read_footage(path, *size)
@@ -274,7 +302,7 @@ def test_a_clip_that_lies_otherwise_and_says_so_is_read_as_it_is_shown(matrix, s
     assert f"{size[0]}x{size[1]}, taken" in shown.note
 
 
-def test_a_file_with_sound_alone_is_no_clip(tmp_path):
+def test_file_of_sound_alone_is_refused(tmp_path):
     path = tmp_path / "song.m4a"
     with av.open(str(path), "w") as file:
         stream = file.add_stream("aac", rate=44100, layout="mono")
@@ -283,7 +311,7 @@ def test_a_file_with_sound_alone_is_no_clip(tmp_path):
         file.mux(stream.encode(sound))
         file.mux(stream.encode())
     for read in (count_frames, lambda path: read_footage(path, 32, 32)):
-        with pytest.raises(BadInput, match=r"^song\.m4a holds no video; give an mp4, webm or mov$"):
+        with pytest.raises(BadInput, match=r"^song\.m4a holds no video"):
             read(path)
 
 
@@ -291,12 +319,14 @@ def timed(path: Path, times: list[float], *, size: tuple[int, int] = (32, 32)) -
     """Write frames that are shown from these seconds on; frame n is grey of 10 n."""
     with av.open(str(path), "w") as file:
         stream = file.add_stream("ffv1", rate=1000)
-        stream.width, stream.height, stream.pix_fmt = *size, "bgr0"
+        stream.width, stream.height = size
+        stream.pix_fmt = "bgr0"
         stream.codec_context.time_base = Fraction(1, 1000)
         for number, at in enumerate(times):
             grey = np.full((size[1], size[0], 3), 10 * number % 250, dtype=np.uint8)
             frame = av.VideoFrame.from_ndarray(grey, format="rgb24")
-            frame.pts, frame.time_base = round(at * 1000), Fraction(1, 1000)
+            frame.pts = round(at * 1000)
+            frame.time_base = Fraction(1, 1000)
             file.mux(stream.encode(frame))
         file.mux(stream.encode())
     return path
@@ -318,7 +348,7 @@ def first_greys(read: Footage) -> list[int]:
     ],
     ids=["16", "8", "32", "24, not from 0", "variable", "one"],
 )
-def test_a_frame_is_the_newest_at_its_moment(times, shown, tmp_path):
+def test_newest_frame_is_shown_at_each_moment(times, shown, tmp_path):
     """By time stamps. Catches: frames taken by their index, whatever the rate; the last one lost."""
     path = timed(tmp_path / "clip.mkv", times)
     assert first_greys(read_footage(path, 32, 32))[: len(shown)] == shown
@@ -327,8 +357,8 @@ def test_a_frame_is_the_newest_at_its_moment(times, shown, tmp_path):
     assert count_frames(path) == read_footage(path, 32, 32).frames
 
 
-def test_a_clip_of_another_shape_is_cropped_in_the_middle_and_never_stretched(tmp_path):
-    """A round thing in a wide clip stays round."""
+def test_clip_of_another_shape_is_cropped(tmp_path):
+    """In the middle. Catches: a disc in a wide clip that becomes an oval."""
     rows, columns = np.mgrid[:64, :160]
     disc = ((rows - 31.5) ** 2 + (columns - 79.5) ** 2 < 20**2).astype(np.float32)
     write_mp4(tmp_path / "wide.mp4", torch.from_numpy(disc).expand(2, 3, 64, 160), fps=16)
@@ -339,8 +369,8 @@ def test_a_clip_of_another_shape_is_cropped_in_the_middle_and_never_stretched(tm
     assert "160x64, taken as 2 frames at 16 a second in 64x64" in read.note
 
 
-def test_a_clip_that_is_damaged_in_its_middle_is_refused_or_read(tmp_path):
-    """Never a traceback, by whichever of both functions."""
+def test_damaged_clip_is_refused_or_read(tmp_path):
+    """Damaged in its middle. Catches: a traceback, by either function."""
     path = timed(tmp_path / "whole.mkv", [n / 16 for n in range(20)])
     content = path.read_bytes()
     for at in range(200, len(content), 97):
@@ -350,27 +380,39 @@ def test_a_clip_that_is_damaged_in_its_middle_is_refused_or_read(tmp_path):
                 read(path)
 
 
-def test_frames_are_counted_no_further_than_a_clip_may_be_long(tmp_path, monkeypatch):
+def test_counting_stops_at_the_longest_clip(tmp_path, monkeypatch):
     """Catches: hours of video decoded before they are refused."""
     monkeypatch.setattr(footage, "MOST_FOOTAGE_FRAMES", 3)
-    seen: list[int] = []
+    sizes: list[tuple[int, ...]] = []
     check = clips.check_picture_size
-    monkeypatch.setattr(clips, "check_picture_size", lambda *size: seen.append(1) or check(*size))
+
+    def noting(*size: int) -> None:
+        sizes.append(size)
+        check(*size)
+
+    monkeypatch.setattr(clips, "check_picture_size", noting)
     with pytest.raises(BadInput, match="give a clip of 1 to 3"):
         count_frames(timed(tmp_path / "long.mkv", [n / 16 for n in range(40)]))
-    assert len(seen) < 8
+    assert len(sizes) < 8
 
 
-@pytest.mark.parametrize(("frames", "shown"), [(2, [0, 1]), (3, [0, 1, 2]), (5, [0, 1, 2, 2, 2])])
-def test_a_clip_fills_so_many_frames(frames, shown):
-    three = Footage(torch.arange(3, dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 3, 2, 2), "")
-    assert (three.fill(frames)[0, :, 0, 0, 0] * 255).round().int().tolist() == shown
-    front = [0] * (frames - 3) + list(range(3)) if frames >= 3 else [1, 2]
-    assert (three.fill(frames, first=3 - frames)[0, :, 0, 0, 0] * 255).round().int().tolist() == front
+@pytest.mark.parametrize(
+    ("frames", "first", "shown"),
+    [
+        (2, 0, [0, 1]),
+        (3, 0, [0, 1, 2]),
+        (5, 0, [0, 1, 2, 2, 2]),
+        (2, 1, [1, 2]),
+        (5, -2, [0, 0, 0, 1, 2]),
+    ],
+)
+def test_short_clip_is_filled_with_its_ends(frames, first, shown):
+    clip = Footage(torch.arange(3, dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 3, 2, 2), "")
+    assert (clip.fill(frames, first=first)[0, :, 0, 0, 0] * 255).round().int().tolist() == shown
 
 
 @pytest.mark.parametrize("what", ["playlist", "list", "text", "empty", "folder", "missing", "long"])
-def test_what_is_no_clip_is_refused_in_a_sentence(what, tmp_path, monkeypatch):
+def test_file_that_is_no_clip_is_refused(what, tmp_path, monkeypatch):
     """Playlists name other files. Catches: one of them opened."""
     inner = timed(tmp_path / "inner.mkv", [n / 16 for n in range(4)])
     path = tmp_path / {"playlist": "a.m3u8", "list": "a.ffconcat"}.get(what, f"{what}.mp4")
@@ -389,7 +431,7 @@ def test_what_is_no_clip_is_refused_in_a_sentence(what, tmp_path, monkeypatch):
         read_footage(path, 32, 32)
 
 
-def test_a_frame_a_year_later_takes_no_memory(tmp_path):
+def test_frame_a_year_later_takes_no_memory(tmp_path):
     """Catches: the frame before it repeated until then."""
     with pytest.raises(BadInput, match="give a clip of 1 to"):
         read_footage(timed(tmp_path / "year.mkv", [0, 3e7]), 32, 32)

@@ -37,15 +37,15 @@ def video(
     noise: bool = False,
 ) -> Path:
     """Write a second of 25 frames, of which number n is grey of 10 n, or noise."""
-    drawn = np.random.default_rng(0)
+    random = np.random.default_rng(0)
     with av.open(str(path), "w", options=muxer or {}) as file:
         stream: Any = file.add_stream(codec, rate=25)
         stream.width, stream.height = size
         stream.pix_fmt = "yuv420p"
-        heard: Any = file.add_stream(sound, rate=48000, layout="stereo") if sound else None
+        audio: Any = file.add_stream(sound, rate=48000, layout="stereo") if sound else None
         for number in range(FRAMES):
             level = np.full((size[1], size[0], 3), 10 * number, np.uint8)
-            picture = drawn.integers(0, 256, level.shape, np.uint8) if noise else level
+            picture = random.integers(0, 256, level.shape, np.uint8) if noise else level
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuv420p")
             frame.pts = number
             frame.time_base = Fraction(1, 25)
@@ -54,7 +54,7 @@ def video(
         if sound:
             silence = av.AudioFrame.from_ndarray(np.zeros((1, 2 * 48000), np.int16), format="s16", layout="stereo")
             silence.sample_rate = 48000
-            file.mux(heard.encode(silence))
+            file.mux(audio.encode(silence))
     return path
 
 
@@ -68,7 +68,7 @@ def test_each_container_gives_its_frames(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.nut", "a.ivf", "a.h264"])
-def test_an_unread_container_is_named_as_the_fault(name, tmp_path):
+def test_unread_container_is_named_as_the_fault(name, tmp_path):
     """Catches: *Invalid argument* with the whole path, for a file that is whole."""
     path = video(tmp_path / name, "libvpx-vp9" if name == "a.ivf" else "libx264")
     for read in (count_frames, lambda path: read_footage(path, 32, 32)):
@@ -78,7 +78,7 @@ def test_an_unread_container_is_named_as_the_fault(name, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no video", b"\x1aE\xdf\xa3" + bytes(40), b"\0\0\0\x08ftyp" + bytes(40)])
-def test_no_refusal_shows_the_folders_of_a_file(content, tmp_path):
+def test_refusals_show_no_folder(content, tmp_path):
     """Catches: a message of FFmpeg's, which holds the whole path, passed on."""
     path = tmp_path / "a.mp4"
     path.write_bytes(content)
@@ -87,7 +87,7 @@ def test_no_refusal_shows_the_folders_of_a_file(content, tmp_path):
     assert str(tmp_path) not in str(refusal.value)
 
 
-def test_an_unknown_codec_is_refused(tmp_path):
+def test_unknown_codec_is_refused(tmp_path):
     """Catches: an `AttributeError` of ours, passed on as what is wrong with the file."""
     path = video(tmp_path / "a.mkv", "ffv1")
     path.write_bytes(path.read_bytes().replace(b"V_FFV1", b"V_FUV1"))
@@ -98,7 +98,6 @@ def test_an_unknown_codec_is_refused(tmp_path):
 
 
 FRAGMENTS = {"movflags": "frag_keyframe+empty_moov"}
-INDEX_FIRST = {"movflags": "faststart"}
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
@@ -112,7 +111,7 @@ INDEX_FIRST = {"movflags": "faststart"}
         ("a.avi", {}),
     ],
 )
-def test_a_file_cut_off_is_read_to_the_cut(name, muxer, share, tmp_path):
+def test_file_cut_off_is_read_to_the_cut(name, muxer, share, tmp_path):
     """Catches: a recording refused whole for its last packet; a half frame taken for a whole one; nothing said."""
     path = video(tmp_path / name, muxer=muxer, noise=True)
     whole = read_footage(path, 32, 32)

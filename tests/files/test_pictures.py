@@ -21,7 +21,8 @@ from tests.support.thinned import every_pair
 SIDE = 64
 RAMP = np.linspace(0, 65535, SIDE * SIDE).reshape(SIDE, SIDE).astype(np.uint16)
 EIGHT_BITS = Image.fromarray((RAMP / 257).round().astype(np.uint8))
-OPAQUE, HOLE = Image.new("L", (SIDE, SIDE), 255), Image.new("L", (SIDE, SIDE), 255)
+OPAQUE = Image.new("L", (SIDE, SIDE), 255)
+HOLE = OPAQUE.copy()
 HOLE.putpixel((0, 0), 254)
 
 
@@ -67,12 +68,19 @@ EIGHT = {
 
 
 @pytest.mark.parametrize("name", [*DEEP, *EIGHT])
-def test_a_ramp_of_every_mode_is_read_at_its_own_brightness(name, tmp_path):
+def test_ramp_of_every_mode_keeps_its_brightness(name, tmp_path):
     """Half a level of 255. Catches: 16 bits cut off at 255: a depth map that is read as white; in any mode."""
     path = tmp_path / name
     {**DEEP, **EIGHT}[name].save(path, **({"lossless": True} if path.suffix == ".webp" else {}))
     wanted = torch.from_numpy(RAMP / 257 if name in DEEP else np.asarray(EIGHT_BITS, dtype=np.float64))
     assert (levels(path) - wanted).abs().max() <= (0.5 if name in DEEP else 0)
+
+
+def colours_in(path: Path) -> list[torch.Tensor]:
+    """Return the mean RGB of a picture alone in its folder: as start image, as clip, as the folder's clip."""
+    still = read_image(path, 16, 16)[0][0, 0] * 255
+    clips = [read_footage(source, 16, 16).pixels[0] for source in (path, path.parent)]
+    return [pixels.double().mean((1, 2)) for pixels in (still, *clips)]
 
 
 FLAT = Image.new("RGB", (SIDE, SIDE), (200, 60, 40))
@@ -94,25 +102,22 @@ COLOURED = {
 
 
 @pytest.mark.parametrize("name", COLOURED)
-def test_a_colour_of_every_mode_is_read_as_it_is(name, tmp_path):
+def test_colour_of_every_mode_is_kept(name, tmp_path):
     """As a start image, as a clip of one picture and in a folder; controls and masks are read as clips are."""
     picture, rounding = COLOURED[name]
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    path = folder / name
+    path = tmp_path / name
     picture.save(path)
-    read = [read_image(path, 16, 16)[0][0, 0] * 255, *(read_footage(at, 16, 16).pixels[0] for at in (path, folder))]
-    for pixels in read:
-        assert (pixels.double().mean((1, 2)) - torch.tensor([200.0, 60, 40])).abs().max() <= rounding + 1e-3
+    for colour in colours_in(path):
+        assert (colour - torch.tensor([200.0, 60, 40])).abs().max() <= rounding + 1e-3
 
 
 @pytest.mark.parametrize(("colour_type", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
-def test_a_png_of_16_bits_in_every_channel_is_not_shifted(colour_type, channels, tmp_path):
+def test_png_of_16_bits_is_not_shifted(colour_type, channels, tmp_path):
     """Grey is rounded; of the others Pillow keeps the high byte: less than a level off, and none on average."""
     png(tmp_path / "a.png", colour_type, channels)
-    away = levels(tmp_path / "a.png") - torch.from_numpy(RAMP / 257)
-    assert away.abs().max() < (0.501 if channels == 1 else 1)
-    assert away.mean().abs() < 0.01
+    difference = levels(tmp_path / "a.png") - torch.from_numpy(RAMP / 257)
+    assert difference.abs().max() < (0.501 if channels == 1 else 1)
+    assert difference.mean().abs() < 0.01
 
 
 def test_black_and_white_is_read_as_such(tmp_path):
@@ -122,15 +127,15 @@ def test_black_and_white_is_read_as_such(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.float32])
-def test_numbers_of_32_bits_have_no_white_and_are_refused(kind, tmp_path):
+def test_pictures_of_32_bits_are_refused(kind, tmp_path):
     """Catches: a depth map from 0 to 1 that is read as black."""
     Image.fromarray((RAMP / 65535).astype(kind)).save(tmp_path / "depth.tif")
     for read in (read_image, read_footage):
-        with pytest.raises(BadInput, match=r"^depth.tif has 32 bits a channel; give 8 or 16$"):
+        with pytest.raises(BadInput, match=r"^depth\.tif has 32 bits a channel"):
             read(tmp_path / "depth.tif", SIDE, SIDE)
 
 
-def test_the_wide_mode_of_an_older_pillow_is_read_too(tmp_path, monkeypatch):
+def test_wide_mode_of_older_pillow_is_read(tmp_path, monkeypatch):
     """Before 10.3, a grey PNG of 16 bits has 32 in memory."""
     path = tmp_path / "a.png"
     Image.fromarray(RAMP).save(path)
@@ -147,22 +152,19 @@ KINDS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "AVIF")
 
 
 @every_pair("name,kind", NAMES, KINDS)
-def test_a_picture_is_known_by_its_content(name, kind, tmp_path):
+def test_picture_is_known_by_its_content(name, kind, tmp_path):
     """Catches: a picture refused, or left out of its folder, for its name; a start image, a clip, in a folder."""
     if kind == "AVIF" and ".avif" not in Image.registered_extensions():
         pytest.skip("this Pillow reads no AVIF")
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    path = folder / name
-    Image.new("RGB", (SIDE, SIDE), (200, 60, 40)).save(path, format=kind)
-    read = [read_image(path, 16, 16)[0][0, 0] * 255, *(read_footage(at, 16, 16).pixels[0] for at in (path, folder))]
-    for pixels in read:
-        assert (pixels.double().mean((1, 2)) - torch.tensor([200.0, 60, 40])).abs().max() <= 10
-    assert count_frames(path) == count_frames(folder) == 1
+    path = tmp_path / name
+    FLAT.save(path, format=kind)
+    for colour in colours_in(path):
+        assert (colour - torch.tensor([200.0, 60, 40])).abs().max() <= 10
+    assert count_frames(path) == count_frames(tmp_path) == 1
 
 
 @pytest.mark.parametrize("name", ["a.tif", "a.png", "a"])
-def test_a_tiff_is_known_by_its_content(name, tmp_path):
+def test_tiff_is_known_by_its_content(name, tmp_path):
     """Catches: a TIFF refused for its name."""
     FLAT.save(tmp_path / name, format="TIFF")
     assert count_frames(tmp_path / name) == 1
@@ -177,7 +179,7 @@ def test_raw_files_beside_pictures_are_left_out(name, tmp_path):
     assert pictures_in(tmp_path) == [tmp_path / "1.jpg"]
 
 
-def test_a_video_with_a_pictures_name_is_read(tmp_path):
+def test_video_with_a_pictures_name_is_read(tmp_path):
     """Catches: a video refused for its name."""
     write_mp4(tmp_path / "a.mp4", torch.zeros(3, 3, 32, 32), fps=16)
     (tmp_path / "a.mp4").rename(tmp_path / "a.png")
@@ -185,7 +187,7 @@ def test_a_video_with_a_pictures_name_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no picture"])
-def test_a_damaged_picture_of_a_folder_is_refused(content, tmp_path):
+def test_damaged_picture_of_a_folder_is_refused(content, tmp_path):
     """Catches: a hole in a sequence that nobody says."""
     FLAT.save(tmp_path / "1.png")
     (tmp_path / "2.png").write_bytes(content)
@@ -195,7 +197,7 @@ def test_a_damaged_picture_of_a_folder_is_refused(content, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["exr", "dpx", "heic"])
-def test_a_folder_without_pictures_names_its_files(ending, tmp_path):
+def test_folder_without_pictures_names_its_files(ending, tmp_path):
     """Catches: a folder full of pictures of another kind, of which is said that it has none."""
     for number in range(3):
         (tmp_path / f"plate.{number}.{ending}").write_bytes(b"v/1\x01\x02\0\0\0")
@@ -210,19 +212,25 @@ def test_a_folder_without_pictures_names_its_files(ending, tmp_path):
 
 
 @pytest.mark.parametrize("names", [("video.mp4", "report.json"), ("latents.safetensors",)])
-def test_the_folder_of_a_finished_video_is_not_read_as_its_chart(tmp_path, names):
-    """Kind: a folder that means something else here; route.png was taken for the clip, or what is left of it."""
+def test_folder_of_a_finished_video_is_refused(tmp_path, names):
+    """Or of what is left of it. Catches: the picture of its route taken for a clip."""
     for name in names:
         (tmp_path / name).write_text("")
     Image.new("RGB", (8, 8)).save(tmp_path / "route.png")
-    with pytest.raises(BadInput, match=r"folder of a finished video.*give the video\.mp4 in it.*latents"):
+    with pytest.raises(BadInput, match="folder of a finished video"):
         pictures_in(tmp_path)
-    (tmp_path / names[-1]).unlink()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "video.mp4", "report.json"])
+def test_folder_of_no_whole_video_is_read(tmp_path, name):
+    """With one of our files alone, it may be anybody's."""
+    (tmp_path / name).write_text("")
+    Image.new("RGB", (8, 8)).save(tmp_path / "route.png")
     assert pictures_in(tmp_path) == [tmp_path / "route.png"]
 
 
-def test_a_folder_is_read_by_its_numbers_without_what_is_hidden(tmp_path):
-    """As file managers sort. Catches: 1, 10, 11, 2; a file that macOS leaves, or a folder, taken for a picture."""
+def test_folder_is_read_in_the_order_of_numbers(tmp_path):
+    """As file managers sort, without what is hidden. Catches: 1, 10, 11, 2; a file of macOS taken for a picture."""
     names = [f"shot2_{number}.png" for number in range(1, 13)] + ["shot10_1.png", "shot10_002.PNG"]
     for number, name in enumerate(names):
         Image.new("L", (SIDE, SIDE), 10 * number).save(tmp_path / name)
@@ -259,7 +267,7 @@ def numbers(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["a.webp", "a.png", "a.apng", "a.gif", "a.avif"])
-def test_every_frame_of_a_picture_that_moves_is_shown_for_its_time(name, tmp_path):
+def test_animation_frames_are_shown_for_their_time(name, tmp_path):
     """Catches: one still of it; frames taken by their index; a note on alpha that it has not."""
     if name == "a.avif" and ".avif" not in Image.registered_extensions():
         pytest.skip("this Pillow reads no AVIF")
@@ -273,18 +281,18 @@ def test_every_frame_of_a_picture_that_moves_is_shown_for_its_time(name, tmp_pat
     assert (notes, pixels.shape, pixels.unique().tolist()) == ((note,), (1, 1, 3, 64, 32), [0])
 
 
-def test_a_picture_before_those_that_move_is_none_of_them(tmp_path):
+def test_still_before_an_animation_is_left_out(tmp_path):
     """For programs that show a still PNG."""
     path = moving(tmp_path / "a.png", more={"default_image": True})
     assert numbers(path) == [1 + number for number in MOMENTS]
 
 
-def test_frames_without_a_time_are_shown_as_browsers_show_them(tmp_path):
+def test_frames_without_times_last_a_tenth_second(tmp_path):
     """A tenth of a second. Catches: an animation of no length."""
     assert numbers(moving(tmp_path / "a.gif", durations=(0, 0, 0))) == [0, 0, 1, 1, 2]
 
 
-def test_pages_and_animations_in_a_folder_lose_no_picture(tmp_path):
+def test_pages_and_animations_keep_every_picture(tmp_path):
     """Pages have no times: 16 a second, as files."""
     moving(tmp_path / "1.tif", durations=(0, 0, 0))
     moving(tmp_path / "2.webp", durations=(125, 125))
@@ -292,7 +300,7 @@ def test_pages_and_animations_in_a_folder_lose_no_picture(tmp_path):
     assert numbers(tmp_path) == [0, 1, 2, 0, 0, 1, 1, 9]
 
 
-def test_two_pictures_of_a_camera_are_one(tmp_path):
+def test_second_picture_of_a_camera_is_ignored(tmp_path):
     """Phones put a second one into a JPEG. Catches: the flicker of a film of both."""
     frames = [Image.new("RGB", (SIDE, SIDE), (100 * number,) * 3) for number in (1, 2)]
     frames[0].save(tmp_path / "a.jpg", format="MPO", save_all=True, append_images=frames[1:])
@@ -302,20 +310,25 @@ def test_two_pictures_of_a_camera_are_one(tmp_path):
 # --- alpha
 
 
+USED_KEYS = {"L": 0, "P": 0, "RGB": (0, 0, 0)}
+UNUSED_KEYS = {"L": 7, "P": bytes([255] * 256), "RGB": (0, 0, 7)}
+"""Values that mean transparent, by mode; no pixel has one of the second."""
+
+
 @pytest.mark.parametrize("hole", [True, False])
 @pytest.mark.parametrize("kind", ["LA.png", "RGBA.webp", "RGBA.gif", "L.png", "P.png", "RGB.png", "moving.webp"])
-def test_alpha_that_is_dropped_is_told_and_none_other(kind, hole, tmp_path):
+def test_only_dropped_alpha_is_noted(kind, hole, tmp_path):
     """By the pixels. Catches: a GIF without a hole that is noted; a hole in a palette or a key that is not."""
-    path, mode = tmp_path / kind, kind.partition(".")[0]
+    path = tmp_path / kind
+    mode = kind.partition(".")[0]
     picture = EIGHT_BITS.convert("RGBA")
     alpha = HOLE if hole else OPAQUE
     picture.putalpha(Image.eval(alpha, lambda level: 255 if level == 255 else 0))
     if mode == "LA":
         Image.merge("LA", (EIGHT_BITS, alpha)).save(path)
     elif mode in ("L", "P", "RGB"):
-        used, unused = {"L": (0, 7), "P": (0, bytes([255] * 256)), "RGB": ((0, 0, 0), (0, 0, 7))}[mode]
         ramp = EIGHT_BITS.point(lambda level: 8 if level == 7 else level)
-        ramp.convert(mode).save(path, transparency=used if hole else unused)
+        ramp.convert(mode).save(path, transparency=(USED_KEYS if hole else UNUSED_KEYS)[mode])
     elif mode == "moving":
         EIGHT_BITS.convert("RGBA").save(path, save_all=True, append_images=[picture], duration=62, lossless=True)
     else:
@@ -327,21 +340,30 @@ def test_alpha_that_is_dropped_is_told_and_none_other(kind, hole, tmp_path):
 # --- what is too much
 
 
-@pytest.mark.parametrize("read", [read_image, read_footage, lambda path, *_: count_frames(path)])
-def test_a_picture_that_claims_too_much_is_refused_before_it_is_decoded(read, tmp_path, monkeypatch):
-    """Catches: a small file that takes hours or gigabytes, by its size or by its number of frames."""
+READERS = (read_image, read_footage, lambda path, *_: count_frames(path))
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_oversized_picture_is_refused_before_decoding(read, tmp_path, monkeypatch):
+    """Catches: a small file that takes hours or gigabytes."""
     monkeypatch.setattr(Image.Image, "convert", None)
-    png(tmp_path / "frames.png", 0, 1, animated=10**7)
-    with pytest.raises(BadInput, match=r"^frames.png has 10000001 pictures of 64 x 64 pixels; give at most "):
-        read(tmp_path / "frames.png", 32, 32)
     Image.new("1", (8000, 6000)).save(tmp_path / "wide.tif")
-    with pytest.raises(BadInput, match="8000 x 6000 pixels; give at most 40 million"):
+    with pytest.raises(BadInput, match="8000 x 6000 pixels"):
         read(tmp_path / "wide.tif", 32, 32)
 
 
-def test_an_animation_is_refused_once_it_is_too_long(tmp_path):
+@pytest.mark.parametrize("read", READERS)
+def test_picture_of_too_many_frames_is_refused_first(read, tmp_path, monkeypatch):
+    """Before any is decoded. Catches: a number of frames in the header, for which memory is taken."""
+    monkeypatch.setattr(Image.Image, "convert", None)
+    png(tmp_path / "frames.png", 0, 1, animated=10**7)
+    with pytest.raises(BadInput, match=r"^frames\.png has 10000001 pictures"):
+        read(tmp_path / "frames.png", 32, 32)
+
+
+def test_animation_is_refused_once_too_long(tmp_path):
     """Catches: an hour of it decoded, or kept, first."""
     moving(tmp_path / "long.gif", durations=(60_000, 60_000, 60_000, 60_000))
     for read in (count_frames, lambda path: read_footage(path, 32, 32)):
-        with pytest.raises(BadInput, match=r"long.gif has 2880 frames at 16 a second; give a clip of 1 to 2000"):
+        with pytest.raises(BadInput, match=r"long\.gif has 2880 frames"):
             read(tmp_path / "long.gif")

@@ -17,7 +17,7 @@ BLOCKS = 5
 
 
 def models_on(device: torch.device) -> Models:
-    """The models of the CPU's numbers on a device: a GPU's own generator draws others."""
+    """Return models with the CPU's numbers on a device: a GPU's generator draws others."""
     models = random_models(TINY, torch.device("cpu"))
     for _, module in models.parts:
         module.to(device)
@@ -27,7 +27,7 @@ def models_on(device: torch.device) -> Models:
     )
 
 
-def made(models: Models, route: str = "r=2") -> list[EmittedBlock]:
+def make_blocks(models: Models, route: str = "r=2") -> list[EmittedBlock]:
     setup = set_up([OURS], models, TINY)[OURS.name]
     case = Case(route=parse_route(route, BLOCKS), variant=OURS)
     clock = device_clock(models.device)

@@ -27,9 +27,9 @@ CPU = torch.device("cpu")
 SPAN = Span(2, 6, 3)
 
 
-def off(found: Tensor, wanted: Tensor) -> float:
-    """How far a tensor is off, as a share of the wanted one's size."""
-    return float((found.cpu().double() - wanted.double()).norm() / wanted.double().norm())
+def off(tensor: Tensor, expected: Tensor) -> float:
+    """Return how far a tensor is off, as a share of the expected one's size."""
+    return float((tensor.cpu().double() - expected.double()).norm() / expected.double().norm())
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -40,20 +40,20 @@ def frames(count: int, height: int = 480, width: int = 832) -> Tensor:
     return torch.rand(count, 3, height, width, generator=torch.Generator().manual_seed(1))
 
 
-def test_noise_comes_up_as_it_was_drawn(gpu):
+def test_noise_is_uploaded_as_drawn(gpu):
     """Catches a copy that is still under way when the pinned memory is used again."""
     noise = KeyedNoise(seed=7, channels=16, height=60, width=104)
-    up = [begin_upload(noise.draw(SPAN, slot), gpu) for slot in range(32)]
-    assert all(torch.equal(copy.cpu(), noise.draw(SPAN, slot)) for slot, copy in enumerate(up))
+    copies = [begin_upload(noise.draw(SPAN, slot), gpu) for slot in range(32)]
+    assert all(torch.equal(copy.cpu(), noise.draw(SPAN, slot)) for slot, copy in enumerate(copies))
 
 
-def test_the_scorers_squares_are_those_of_the_cpu_to_the_bit(gpu):
-    here = cut_squares(to_bytes(frames(2)), 224)
-    assert torch.equal(cut_squares(to_bytes(frames(2).to(gpu)), 224).cpu(), here)
+def test_scorer_cuts_the_cpus_squares(gpu):
+    expected = cut_squares(to_bytes(frames(2)), 224)
+    assert torch.equal(cut_squares(to_bytes(frames(2).to(gpu)), 224).cpu(), expected)
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-4), ("float16", 5e-3)])
-def test_scores_are_those_of_the_cpu(gpu, dtype, most):
+def test_scores_equal_the_cpus(gpu, dtype, most):
     shown = frames(4, 64, 96)[None]
     plain = random_models(TINY, CPU).scorer
     state = {name: weight.to(gpu) for name, weight in plain.model.state_dict().items()}
@@ -63,7 +63,7 @@ def test_scores_are_those_of_the_cpu(gpu, dtype, most):
     assert (scorer.score(shown.to(gpu), PROMPT) - plain.score(shown, PROMPT)).abs().max() < most
 
 
-def test_nan_in_any_value_of_a_block_is_found_in_one_reading(gpu):
+def test_nan_in_a_block_is_found(gpu):
     checks = FiniteChecks()
     bad = drawn(1, 3, 8, 8)
     bad[0, 1, 2, 3] = torch.nan
@@ -73,7 +73,7 @@ def test_nan_in_any_value_of_a_block_is_found_in_one_reading(gpu):
         checks.read(torch.tensor(0.5, device=gpu))
 
 
-def test_the_mp4_is_that_of_the_cpus_frames(gpu, tmp_path):
+def test_mp4_equals_the_cpus(gpu, tmp_path):
     pytest.importorskip("av")
     from sdvg_core.files.video import Mp4Writer
 
@@ -89,7 +89,7 @@ def test_the_mp4_is_that_of_the_cpus_frames(gpu, tmp_path):
 
 
 @needs_card
-def test_seconds_by_events_are_those_of_a_clock_that_waits(gpu):
+def test_events_measure_like_a_waiting_clock(gpu):
     """Catches events of another stream, milliseconds taken for seconds, and a clock that waits."""
     work = torch.randn(4096, 4096, device=gpu)
     events = device_clock(gpu)
@@ -99,15 +99,16 @@ def test_seconds_by_events_are_those_of_a_clock_that_waits(gpu):
         return time.perf_counter()
 
     work @ work
-    began, waited = events(), waits()
+    began = events()
+    waited = waits()
     for _ in range(40):
         work @ work
     before = time.perf_counter()
     ended = events()
-    asked = time.perf_counter() - before
+    seconds_of_asking = time.perf_counter() - before
     seconds = waits() - waited
     assert float(ended - began) == pytest.approx(seconds, rel=0.1)
-    assert asked < seconds / 2
+    assert seconds_of_asking < seconds / 2
 
 
 def small_tree(gpu: torch.device, dtype: torch.dtype = torch.float32) -> Any:
@@ -134,7 +135,7 @@ def test_streamed_layers_make_the_same_bits(gpu):
 
 @needs_card
 @pytest.mark.parametrize("name", ["cudnn", "sdpa"])
-def test_attention_is_that_of_plain_arithmetic(gpu, name):
+def test_attention_is_plain_arithmetic(gpu, name):
     q, k, v = (
         drawn(1, length, 4, 128, seed=seed).to(gpu, torch.bfloat16)
         for seed, length in ((0, 300), (1, 700), (2, 700))
@@ -155,29 +156,29 @@ def network(codec: Any) -> Any:
 @pytest.fixture(scope="module", params=["tae", "lightvae", "wan"])
 def codecs(request, gpu) -> list[Any]:
     """A decoder on the GPU and on the CPU, of the same weights."""
-    made: list[Any] = []
+    pair: list[Any] = []
     for device in (gpu, CPU):
         if request.param == "wan":
-            made.append(codec_of(random_models(TINY, device).vae))
+            pair.append(codec_of(random_models(TINY, device).vae))
         else:
-            made.append(fast_codec(request.param, TINY, device, "diffusers", None))
-    own = network(made[1]).state_dict()
-    network(made[0]).load_state_dict({name: weight.to(gpu) for name, weight in own.items()})
-    return made
+            pair.append(fast_codec(request.param, TINY, device, "diffusers", None))
+    weights = network(pair[1]).state_dict()
+    network(pair[0]).load_state_dict({name: weight.to(gpu) for name, weight in weights.items()})
+    return pair
 
 
-def test_a_decoder_makes_the_pixels_of_the_cpu(gpu, codecs):
-    there, here = codecs
-    latents = drawn(1, 16, 5, 8, 12)
-    states: list[Any] = [None, None]
-    for part in latents.split([3, 2], dim=2):
-        found, states[0] = there.decode(part.to(gpu), states[0])
-        wanted, states[1] = here.decode(part, states[1])
-        assert off(found, wanted) < 1e-4
+def test_decoders_make_the_cpus_pixels(gpu, codecs):
+    on_gpu, on_cpu = codecs
+    gpu_state: Any = None
+    cpu_state: Any = None
+    for part in drawn(1, 16, 5, 8, 12).split([3, 2], dim=2):
+        pixels, gpu_state = on_gpu.decode(part.to(gpu), gpu_state)
+        expected, cpu_state = on_cpu.decode(part, cpu_state)
+        assert off(pixels, expected) < 1e-4
 
 
 @needs_card
-def test_compiled_stages_are_the_eager_ones_to_rounding(gpu):
+def test_compiled_stages_are_eager_to_rounding(gpu):
     from sdvg_core.devices.compiling import INDUCTOR, compiled
 
     layer = small_tree(gpu).blocks[0]
@@ -190,11 +191,11 @@ def test_compiled_stages_are_the_eager_ones_to_rounding(gpu):
         assert off(compiled(feed_forward, INDUCTOR)(x), feed_forward(x).cpu()) < 1e-5
 
 
-def test_weights_in_fp8_are_the_cpus(gpu):
-    kept = random_wan(TINY.target.config, torch.float32, Random(CPU, 0), fp8=True)
+def test_fp8_weights_compute_like_the_cpus(gpu):
+    tree = random_wan(TINY.target.config, torch.float32, Random(CPU, 0), fp8=True)
     x = drawn(8, TINY.target.config.dim)
-    wanted = kept.blocks[0].self_attn.q(x)
-    assert off(kept.to(gpu).blocks[0].self_attn.q(x.to(gpu)), wanted) < 1e-5
+    wanted = tree.blocks[0].self_attn.q(x)
+    assert off(tree.to(gpu).blocks[0].self_attn.q(x.to(gpu)), wanted) < 1e-5
     assert DTYPES["float32"] == wanted.dtype
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from gpu_videos import BLOCKS, digest, latents, made, models_on
+from gpu_videos import BLOCKS, digest, latents, make_blocks, models_on
 
 from lab.benchmarks.variants import OURS, Case, parse_route, set_up
 from sdvg_core.devices.device import device_clock
@@ -22,10 +22,10 @@ needs_card = pytest.mark.needs_card
 ROOT = Path(__file__).resolve().parents[2]
 AGAIN = """
 import torch
-from tests.gpu.gpu_videos import digest, made, models_on
+from tests.gpu.gpu_videos import digest, make_blocks, models_on
 torch.backends.cudnn.allow_tf32 = False
 models = models_on(torch.device("{device}"))
-print(*(digest(made(models)) for _ in range(2)))
+print(*(digest(make_blocks(models)) for _ in range(2)))
 """
 
 
@@ -34,22 +34,23 @@ def models(gpu) -> Models:
     return models_on(gpu)
 
 
-def test_latents_are_the_cpus(gpu, models):
-    here = latents(made(models_on(torch.device("cpu"))))
-    there = latents(made(models))
-    assert float((there - here).norm() / here.norm()) < 5e-3
+def test_latents_equal_the_cpus(gpu, models):
+    expected = latents(make_blocks(models_on(torch.device("cpu"))))
+    error = latents(make_blocks(models)) - expected
+    assert float(error.norm() / expected.norm()) < 5e-3
 
 
-def test_the_same_request_makes_the_same_bits_from_the_first_run_of_any_process_on(gpu, models):
-    """The first of a process too: cuDNN's choice once differed there."""
-    digests = [digest(made(models)) for _ in range(3)]
+def test_same_request_makes_the_same_bits(gpu, models):
+    """Catches: a first run of a process that differs, for cuDNN chose another kernel."""
+    digests = [digest(make_blocks(models)) for _ in range(3)]
     code = AGAIN.format(device=gpu)
-    asked = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert asked.returncode == 0, asked.stderr[-2000:]
-    assert {*digests, *asked.stdout.split()} == {digests[0]}, (digests, asked.stdout)
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert {*digests, *process.stdout.split()} == {digests[0]}, (digests, process.stdout)
 
 
 def held() -> int:
+    """Return the bytes that are allocated on the GPU."""
     gc.collect()
     return torch.cuda.memory_allocated()
 
@@ -61,11 +62,17 @@ def all_of_the_card() -> Iterator[None]:
 
 
 @needs_card
-def test_memory_is_given_back_after_a_run_and_after_an_interrupt(models):
-    made(models)
+def test_memory_is_freed_after_runs(models):
+    make_blocks(models)
     before = held()
-    made(models)
+    make_blocks(models)
     assert held() == before
+
+
+@needs_card
+def test_memory_is_freed_after_an_interrupt(models):
+    make_blocks(models)
+    before = held()
     setup = set_up([OURS], models, TINY)[OURS.name]
     case = Case(route=parse_route("r=1", BLOCKS), variant=OURS)
     run = plan_run(
@@ -84,8 +91,8 @@ def test_memory_is_given_back_after_a_run_and_after_an_interrupt(models):
 
 
 @needs_card
-def test_a_third_of_the_card_makes_the_same_video(models, all_of_the_card):
-    whole = digest(made(models))
+def test_third_of_the_card_makes_the_same_video(models, all_of_the_card):
+    whole = digest(make_blocks(models))
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(1 / 3)
-    assert digest(made(models)) == whole
+    assert digest(make_blocks(models)) == whole

@@ -14,7 +14,7 @@ from lab.research.folder import Key, Plan, fill
 from lab.research.metrics import SeamChange
 from lab.research.protocol import Configuration, pick, protocol
 from lab.research.statistics import Record
-from lab.research.videos import PromptSeedJob, StudyModels, pack, rows_of
+from lab.research.videos import PromptSeedJob, StudyModels, pack
 from tests.support.tiny import CONFIG, generator_of, make_engine
 
 BLOCKS = 5
@@ -25,7 +25,7 @@ SOME = pick(EVERYTHING, ["target-only", "draft-only", "anchor-only", "reward-min
 
 
 class Redness:
-    """A judge double: a frame is as good as it is red. It can dawdle, so that there is time to kill it."""
+    """Judge a frame to be as good as it is red; slowly, if there must be time for a kill."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._seconds = seconds
@@ -37,7 +37,7 @@ class Redness:
 
 def tiny_models(policy: str = "recompute", seconds: float = 0.0, **options: Any) -> StudyModels:
     torch.set_num_threads(1)
-    metrics = SeamChange(), Redness(seconds)
+    metrics = (SeamChange(), Redness(seconds))
     return StudyModels(engine=make_engine(policy), metrics=metrics, blocks=BLOCKS, width=8, height=8, **options)
 
 
@@ -60,11 +60,8 @@ def plan(configurations: Sequence[Configuration] = SOME, prompts: Sequence[str] 
     return Plan(prompts=tuple(prompts), seeds=(7,), configurations=tuple(configurations), blocks=BLOCKS)
 
 
-def made(models: StudyModels, wanted: PromptSeedJob) -> list[Record]:
-    return list(rows_of(models, wanted))
-
-
-def study(folder: Path, wanted: Plan, load: Any = tiny_models) -> tuple[dict[Key, Record], list[str]]:
+def study(folder: Path, plan: Plan, load: Any = tiny_models) -> tuple[dict[Key, Record], list[str]]:
     """Fill the folder; return what is in it, and the lines of progress."""
-    said: list[str] = []
-    return fill(folder, wanted, embeddings, load, 1, said.append), said
+    progress: list[str] = []
+    rows = fill(folder, plan, embeddings, load, 1, progress.append)
+    return rows, progress

@@ -33,7 +33,7 @@ def case(name: str, execution: Variant = OURS, blocks: int = NINE) -> Case:
 
 
 class Clock:
-    """Counts how often it was asked; every interval is a whole number."""
+    """Return how often it was called; every interval is a whole number."""
 
     def __init__(self):
         self.now = 0
@@ -68,23 +68,23 @@ def tiny_bench() -> Bench:
         ("stride=4+2", "raaaraaar"),
     ],
 )
-def test_routes_reject_as_many_blocks_as_their_name_says(name, script):
+def test_route_names_state_the_rejected_blocks(name, script):
     assert parse_route(name, NINE).plan == script
 
 
-def test_an_execution_is_ours_and_all_the_marks_in_its_name():
+def test_execution_has_all_marks_of_its_name():
     """The later of two marks that say the same thing counts: compiled brings layers of its own."""
-    both = parse_variant("compiled+planes+tae")
-    assert both.name == "compiled+planes+tae"
-    assert both.execution == Execution(compile="default", vae_layers="planes")
-    assert both.vae == "tae"
+    variant = parse_variant("compiled+planes+tae")
+    assert variant.name == "compiled+planes+tae"
+    assert variant.execution == Execution(compile="default", vae_layers="planes")
+    assert variant.vae == "tae"
     assert parse_variant("compiled").execution.vae_layers == "planes"
     assert parse_variant("compiled+diffusers").execution.vae_layers == "diffusers"
     assert parse_variant("ours") == OURS
 
 
 @pytest.mark.parametrize("name", ["stride=0", "first=0", "r=1+", "cascade", "r=1+33"])
-def test_a_route_that_is_none_is_refused_with_those_there_are(name):
+def test_unknown_route_is_refused_with_the_known(name):
     with pytest.raises(BadInput, match=r"choose among .*cascade=N.*stride=N"):
         parse_route(name, NINE)
 
@@ -96,11 +96,11 @@ def test_a_route_that_is_none_is_refused_with_those_there_are(name):
         (["--routes", "r=5"], "more than 2 blocks"),
         (["--size", "64"], "'64' is no size"),
         (["--size", "30x32"], "use 16 or 32"),
-        (["--device", "gpu"], "there is no device 'gpu'; use cpu, cuda"),
+        (["--device", "gpu"], "there is no device 'gpu'"),
         (["--executions", "ours+planes"], "joined by +"),
     ],
 )
-def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
+def test_bad_values_are_refused(capsys, more, part):
     assert main(override(SHORT, *more)) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
@@ -112,7 +112,7 @@ def bench() -> Bench:
     return tiny_bench()
 
 
-def test_a_route_that_was_not_taken_is_no_result(bench, monkeypatch):
+def test_route_that_was_not_taken_is_refused(bench, monkeypatch):
     monkeypatch.setattr(type(tiny_models().scorer), "score", lambda *_: torch.tensor([float("nan")]))
     with pytest.raises(BadInput, match="was not finite"):
         bench.measure(case("r=1", OURS, 4))
@@ -127,21 +127,20 @@ def test_a_route_that_was_not_taken_is_no_result(bench, monkeypatch):
         ("stride=2+2", {"target_denoising": 4 + 2, "drafter_denoising": 4 + 2 + 4, "decodes": 4}, []),
     ],
 )
-def test_a_handover_a_cascade_and_a_stride_take_the_passes_their_name_says(
-    bench, monkeypatch, name, passes, scored
-):
+def test_routes_take_the_passes_their_names_say(bench, monkeypatch, name, passes, scored):
     """Catches: a cascade whose scorer does no work, or that goes on to the other frames; a handover of nothing."""
     scorer = type(tiny_models().scorer)
-    honest, counted = scorer.score, []
+    honest = scorer.score
+    counts = []
 
     def score(self, frames, prompt):
-        counted.append(frames.shape[1])
+        counts.append(frames.shape[1])
         return honest(self, frames, prompt)
 
     monkeypatch.setattr(scorer, "score", score)
-    made = bench.measure(case(name, OURS, 4)).passes
-    assert {kind: made[kind] for kind in passes} == passes
-    assert counted == scored[-len(counted) or len(scored) :]
+    measured = bench.measure(case(name, OURS, 4)).passes
+    assert {kind: measured[kind] for kind in passes} == passes
+    assert counts == scored[-len(counts) or len(scored) :]
 
 
 # --- what is made of the samples
@@ -155,7 +154,7 @@ def test_ratios_follow_from_the_medians():
     target = case("target-only")
     gate = case("r=1")
     planes = case("r=1", parse_variant("planes"))
-    found = summarise_cases(
+    results = summarise_cases(
         {
             target: [sample(1, 10), sample(1, 90), sample(1, 12)],
             gate: [sample(1, 4, decode=3, peak=7), sample(2, 3, decode=1, peak=9), sample(3, 6, decode=2, peak=8)],
@@ -163,8 +162,8 @@ def test_ratios_follow_from_the_medians():
             case("r=2"): [],
         }
     )
-    base, fast, slow = found
-    assert [entry["route"] for entry in found] == ["target-only", "r=1", "r=1"]
+    base, fast, slow = results
+    assert [entry["route"] for entry in results] == ["target-only", "r=1", "r=1"]
     assert base["seconds"]["video"] == median([10, 90, 12])
     assert base["ratio_to_target_only"] == 1
     assert (fast["seconds"]["video"], fast["seconds"]["decode"], fast["peak_bytes"]) == (4, 2, 9)
@@ -187,7 +186,7 @@ def printed() -> dict:
 
 
 @pytest.mark.heavy
-def test_the_json_line_is_complete(printed):
+def test_json_line_is_complete(printed):
     names = [(entry["route"], entry["execution"]) for entry in printed["cases"]]
     usual = [route.name for route in default_routes(3)]
     assert names == [(name, execution) for execution in ("ours", "diffusers") for name in usual]
@@ -204,12 +203,13 @@ def test_the_json_line_is_complete(printed):
 
 
 @pytest.mark.heavy
-def test_a_row_of_the_page_shows_what_was_measured(printed):
+def test_rows_of_the_page_show_the_measurements(printed):
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in result_text(printed).splitlines()]
-    (row,) = [cells for cells in rows if cells[:2] == ["ours", "anchor-only"]]
+    [row] = [cells for cells in rows if cells[:2] == ["ours", "anchor-only"]]
     cells = dict(zip(COLUMNS, row, strict=True))
-    (case,) = [c for c in printed["cases"] if (c["execution"], c["route"]) == ("ours", "anchor-only")]
+    [case] = [case for case in printed["cases"] if (case["execution"], case["route"]) == ("ours", "anchor-only")]
     assert cells["x target-only"] == f"{case['ratio_to_target_only']:.2f}x"
-    assert (cells["s per video"], cells["draft"]) == tuple(f"{case['seconds'][k]:.3f}" for k in ("video", "draft"))
+    assert cells["s per video"] == f"{case['seconds']['video']:.3f}"
+    assert cells["draft"] == f"{case['seconds']['draft']:.3f}"
     assert cells["s to first frame"] == f"{case['first_frame_seconds']:.3f}"
     assert (cells["frames per s"], cells["peak memory"]) == (f"{case['frames_per_second']:.1f}", "-")

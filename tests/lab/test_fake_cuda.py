@@ -43,7 +43,9 @@ from tests.support.live_bytes import Peak
 from tests.support.random_models import PROMPT, Models, random_models
 from tests.support.routers import planned_route
 
-GPU, OTHER_GPU, CPU = torch.device("lazy", 0), torch.device("lazy", 1), torch.device("cpu")
+GPU = torch.device("lazy", 0)
+OTHER_GPU = torch.device("lazy", 1)
+CPU = torch.device("cpu")
 BLOCKS = 3  # the third's context is the first that a picture is encoded for
 # Three steps, the fewest of which two can be handed over: later ones meet and hold what the second does.
 REQUEST = PlanRequest(
@@ -71,11 +73,11 @@ class NoFloat64(TorchDispatchMode):
     """A mode in which the device has no float64, as Apple's: no operation there may take or return any."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for one in tree_leaves((args, kwargs, found)):
-            if isinstance(one, Tensor) and one.device.type == GPU.type and one.dtype == torch.float64:
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves((args, kwargs, result)):
+            if isinstance(leaf, Tensor) and leaf.device.type == GPU.type and leaf.dtype == torch.float64:
                 raise TypeError(f"{func} has float64 on a device without it")
-        return found
+        return result
 
 
 class Empty(models.Random):
@@ -99,8 +101,8 @@ def shapes(monkeypatch) -> Iterator[None]:
 
     def taps_of_the_host(source, target):
         with unset_fake_temporarily():
-            found = taps(source, target)
-        return tuple(torch.empty(each.shape, dtype=each.dtype) for each in found)
+            numbers = taps(source, target)
+        return tuple(torch.empty(each.shape, dtype=each.dtype) for each in numbers)
 
     monkeypatch.setattr(models, "Random", Empty)
     monkeypatch.setattr(preprocess, "_bicubic_taps", taps_of_the_host)
@@ -119,46 +121,52 @@ def shapes(monkeypatch) -> Iterator[None]:
     preprocess._normalisation.cache_clear()
 
 
-def make(made: Models, request: PlanRequest, variant: Variant, route: str) -> tuple[int, ...]:
+def make_video(models: Models, request: PlanRequest, variant: Variant, route: str) -> tuple[int, ...]:
     """Make a video; return the shape of its frames."""
-    setups = set_up([variant], made, request)
+    setups = set_up([variant], models, request)
     assert setups[variant.name].kernels == {"drafter": "cudnn", "target": "cudnn"}
     bench = Bench(setups=setups, request=request, clock=float, gauge=Gauge(torch.device("cpu")))
     case = Case(route=parse_route(route, BLOCKS), variant=variant)
-    found = list(bench.run(case).blocks())
-    assert sum(block.latents.shape[2] for block in (one.block for one in found)) == 3 * BLOCKS
-    return tuple(torch.cat([one.frames for one in found], dim=1).shape)
+    emitted = list(bench.run(case).blocks())
+    assert sum(block.block.latents.shape[2] for block in emitted) == 3 * BLOCKS
+    return tuple(torch.cat([block.frames for block in emitted], dim=1).shape)
 
 
-def test_a_tensor_of_the_host_that_meets_one_of_the_device_is_seen(shapes):
-    here, there = torch.empty(2), torch.empty(2, device=GPU)
+def test_watch_sees_tensors_of_two_devices(shapes):
+    """A number alone may come from the host, as on a GPU."""
+    host = torch.empty(2)
+    device = torch.empty(2, device=GPU)
     with pytest.raises(RuntimeError, match=r"same device|different devices"):
-        here + there
-    assert (there + torch.tensor(1.0)).device == GPU  # a number alone may come from the host, there as here
+        host + device
+    assert (device + torch.tensor(1.0)).device == GPU
 
 
 @pytest.mark.heavy
-def test_a_video_of_real_size_meets_no_tensor_of_another_device(shapes):
-    elsewhere = random_models(REQUEST, OTHER_GPU)
-    made = replace(random_models(REQUEST, GPU), vae=elsewhere.vae, scorer=elsewhere.scorer)
-    assert make(made, REQUEST, parse_variant("diffusers"), "anchor-only") == (1, 33, 3, 480, 832)
+def test_real_size_video_mixes_no_devices(shapes):
+    side = random_models(REQUEST, OTHER_GPU)
+    models = replace(random_models(REQUEST, GPU), vae=side.vae, scorer=side.scorer)
+    assert make_video(models, REQUEST, parse_variant("diffusers"), "anchor-only") == (1, 33, 3, 480, 832)
 
 
 @pytest.mark.heavy
-def test_so_it_is_with_weights_keys_and_values_in_fp8_on_a_device_without_float64(shapes, monkeypatch):
-    """Catches also: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
+def test_fp8_video_needs_no_float64(shapes, monkeypatch):
+    """Weights, keys and values in fp8. Catches: angles, time embeddings or a step in float64 on a Mac's GPU."""
     monkeypatch.setattr(compiling, "WITHOUT_FLOAT64", (GPU.type,))
     preset = replace(REQUEST.target.preset, context=Rolling(window=6))
-    models = {role: replace(model, preset=preset) for role, model in REQUEST.models.items()}
-    request = replace(REQUEST, execution=Execution(kv_dtype="float8_e4m3fn"), **models)
-    made = random_models(request, GPU, fp8=True)
+    sizes = {role: replace(model, preset=preset) for role, model in REQUEST.models.items()}
+    request = replace(REQUEST, execution=Execution(kv_dtype="float8_e4m3fn"), **sizes)
+    models = random_models(request, GPU, fp8=True)
+    variant = parse_variant("diffusers", request.execution)
     with NoFloat64():
-        assert make(made, request, parse_variant("diffusers", request.execution), "r=1") == (1, 33, 3, 480, 832)
-        with pytest.raises(TypeError, match="float64"):
-            torch.empty(2, device=GPU).double()
+        assert make_video(models, request, variant, "r=1") == (1, 33, 3, 480, 832)
 
 
-def test_scores_come_to_the_host_from_frames_on_either(shapes):
+def test_watch_sees_float64(shapes):
+    with NoFloat64(), pytest.raises(TypeError, match="float64"):
+        torch.empty(2, device=GPU).double()
+
+
+def test_scores_come_to_the_host(shapes):
     scorer = random_models(REQUEST, GPU).scorer
     for device in (GPU, CPU):
         scores = scorer.score(torch.empty(1, 5, 3, 480, 832, device=device), PROMPT)
@@ -191,7 +199,7 @@ FRAMEWISE = {"drafter": replace(SLOW, preset=replace(SLOW.preset, block_frames=1
 
 
 class Card(Peak, Gauge):
-    """Counts the bytes alive on the stand-in for a GPU, and the most there were since it was last cleared."""
+    """Count the bytes alive on the stand-in for a GPU, and the most there were since it was last cleared."""
 
     def clear(self) -> None:
         self.bytes = self.now()
@@ -200,11 +208,11 @@ class Card(Peak, Gauge):
         return self.bytes
 
 
-def made(planned: Plan) -> tuple[Models, Setup]:
+def make_models(planned: Plan) -> tuple[Models, Setup]:
     """Make the models of a plan."""
     request = planned.request
     models = random_models(request, GPU, fp8=planned.fp8)
-    variant = Variant(name="it", execution=request.execution, vae=request.vae)
+    variant = Variant(name="planned", execution=request.execution, vae=request.vae)
     [setup] = set_up([variant], models, request).values()
     return models, setup
 
@@ -226,8 +234,9 @@ def load(planned: Plan, models: Models, setup: Setup, card: Card) -> None:
 
 def peaks_of(planned: Plan, blocks: int = BLOCKS) -> Mapping[str, int]:
     """Make a video in the layout of a plan; return the peak of every step."""
-    request, peaks = planned.request, dict[str, int]()
-    models, setup = made(planned)
+    request = planned.request
+    peaks: dict[str, int] = {}
+    models, setup = make_models(planned)
     with Card(device=GPU) as card:
         load(planned, models, setup, card)
         engine = build_engine(
@@ -257,16 +266,9 @@ def lacking(request: PlanRequest, layers: float, role: str = "target") -> Plan:
     missing = layers * everything.sizes.layers[role]
     if role == "drafter":
         missing += (LAYERS - 2) * everything.sizes.layers["target"]
-    found = plan((everything.peak - missing) / 1e9, request)
-    assert found.fits
-    return found
-
-
-def check(planned: Plan) -> None:
-    peaks = peaks_of(planned)
-    assert set(peaks) == set(planned.parts)
-    for step, peak in peaks.items():
-        assert peak == pytest.approx(sum(planned.parts[step].values()), rel=0.05), step
+    planned = plan((everything.peak - missing) / 1e9, request)
+    assert planned.fits
+    return planned
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -282,8 +284,14 @@ CASES: dict[str, dict[str, Any]] = {
     "target in fp8": {"stored": "fp8"},
     "as in ComfyUI": {"where": "in ComfyUI"},
 }
-STREAMED = [("as in ComfyUI", "target"), ("gate", "drafter"), ("target in fp8", "target")]
-STREAMED += [("target in fp8", "drafter"), ("incremental", "target"), ("TAEHV", "drafter")]
+STREAMED = [
+    ("as in ComfyUI", "target"),
+    ("gate", "drafter"),
+    ("target in fp8", "target"),
+    ("target in fp8", "drafter"),
+    ("incremental", "target"),
+    ("TAEHV", "drafter"),
+]
 
 
 @pytest.mark.exhaustive
@@ -294,15 +302,18 @@ def test_every_step_takes_what_is_planned(name, streamed, shapes):
     planned = lacking(request, 1.5, streamed) if streamed else plan(10_000, request)
     expected = {None: [], "target": ["target"], "drafter": ["target", "drafter"]}
     assert list(planned.streamed) == expected[streamed]
-    check(planned)
+    peaks = peaks_of(planned)
+    assert set(peaks) == set(planned.parts)
+    for step, peak in peaks.items():
+        assert peak == pytest.approx(sum(planned.parts[step].values()), rel=0.05), step
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("where", ["on the command line", "in ComfyUI"])
-def test_a_given_clip_is_encoded_in_what_is_planned_for_decoding(where, shapes):
+def test_clip_is_encoded_in_the_memory_for_decoding(where, shapes):
     """So the models may be there already, where memory is short too. Catches: a clip that goes over as a whole."""
     planned = lacking(replace(USUAL, where=where), 1.5)
-    models, setup = made(planned)
+    models, setup = make_models(planned)
     with Card(device=GPU) as card:
         load(planned, models, setup, card)
         peaks = []

@@ -32,13 +32,16 @@ def test_incomplete_line_is_made_again(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
-def test_nan_is_null(tmp_path: Path) -> None:
+def test_nan_is_written_as_null(tmp_path: Path) -> None:
     """Catches: a file that other programs cannot read as JSON."""
     path = tmp_path / "rows.jsonl"
-    add_rows(path, [{"there": {"mover": (0.5, math.nan)}}])
-    assert read_rows(path) == [{"there": {"mover": [0.5, None]}}]
+    add_rows(path, [{"presence": {"mover": (0.5, math.nan)}}])
+    assert read_rows(path) == [{"presence": {"mover": [0.5, None]}}]
+
+
+def test_infinity_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Out of range"):
-        add_rows(path, [{"dB": math.inf}])
+        add_rows(tmp_path / "rows.jsonl", [{"dB": math.inf}])
 
 
 @pytest.mark.parametrize("line", ["nonsense", "[1, 2]", "5", "[" * 100_000])

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from study_tiny import EVERYTHING, PROMPTS, SOME, job, made, plan, study, tiny_models
+from study_tiny import EVERYTHING, PROMPTS, SOME, job, plan, study, tiny_models
 
 from lab.research import folder as work
 from lab.research.__main__ import main
 from lab.research.folder import claim_folder, held, read_study
 from lab.research.memo import Memo
 from lab.research.protocol import Configuration
+from lab.research.videos import rows_of
 from sdvg_core.errors import BadInput
 from tests.support.forked import fork, fork_workers
 from tests.support.routers import planned_route
@@ -38,16 +39,16 @@ def lines_of(folder: Path) -> int:
 
 
 @pytest.mark.heavy
-def test_a_study_killed_half_way_ends_with_the_rows_of_an_unbroken_one(unbroken, tmp_path):
+def test_killed_study_resumes_to_the_same_rows(unbroken, tmp_path):
     """SIGKILL leaves no chance to tidy up. Catches rows that are kept in memory, and rows that are made again."""
     process = fork(lambda: study(tmp_path, plan(), partial(tiny_models, seconds=0.3)), os.devnull, os.devnull)
     while lines_of(tmp_path) < ROWS // 2:
-        assert process.is_alive(), "it ended before it could be killed"
+        assert process.is_alive(), "the study ended before the kill"
         time.sleep(0.01)
     process.kill()
     process.join()
-    kept = (tmp_path / "rows.jsonl").read_bytes()
-    kept = kept[: kept.rfind(b"\n") + 1]
+    written = (tmp_path / "rows.jsonl").read_bytes()
+    kept = written[: written.rfind(b"\n") + 1]
     assert 0 < kept.count(b"\n") < ROWS
 
     study(tmp_path, plan())
@@ -57,38 +58,43 @@ def test_a_study_killed_half_way_ends_with_the_rows_of_an_unbroken_one(unbroken,
     assert read_study(tmp_path) == read_study(unbroken)
 
 
-def test_a_finished_study_loads_nothing_and_makes_nothing(unbroken):
+def test_finished_study_makes_nothing(unbroken):
     before = (unbroken / "rows.jsonl").read_bytes()
 
     def fail() -> None:
         raise AssertionError("something was made")
 
-    assert study(unbroken, plan(), fail)[1] == []
+    _, progress = study(unbroken, plan(), fail)
+    assert progress == []
     assert (unbroken / "rows.jsonl").read_bytes() == before
 
 
-def test_a_torn_last_line_is_dropped_and_its_row_made_again(unbroken, tmp_path):
-    whole = (unbroken / "rows.jsonl").read_bytes()
-    (tmp_path / "rows.jsonl").write_bytes(whole[: whole.rfind(b"\n", 0, -1) + 40])
-    assert len(read_study(tmp_path)) == ROWS - 1
-    study(tmp_path, plan())
-    assert read_study(tmp_path) == read_study(unbroken)
-
-
-def test_a_damaged_line_is_named(tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"configuration": "a", "prompt": "b", "seed": 1}\nnonsense\n')
-    with pytest.raises(BadInput, match=r"line 2 of .*rows\.jsonl.*remove it"):
+def test_row_of_no_study_is_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"configuration": "a", "prompt": "b", "seed": 1}\n{"prompt": "b"}\n')
+    with pytest.raises(BadInput, match=r"line 2 of .*rows\.jsonl is no row of a study"):
         read_study(tmp_path)
 
 
-def test_a_folder_keeps_to_its_study(tmp_path):
+def test_folder_gathers_configurations(tmp_path):
     claim_folder(tmp_path, {"blocks": 9, "size": (64, 64)}, {"a": {"tau": 0.5}})
     claim_folder(tmp_path, {"blocks": 9, "size": (64, 64)}, {"b": {"tau": 1.0}})
     assert set(json.loads((tmp_path / "study.json").read_text())["configurations"]) == {"a", "b"}
-    with pytest.raises(BadInput, match=r"whose blocks is 9, not 5; name another folder"):
-        claim_folder(tmp_path, {"blocks": 5, "size": (64, 64)}, {})
-    with pytest.raises(BadInput, match=r"whose a is .*0\.5.*, not .*0\.6.*; name another folder"):
-        claim_folder(tmp_path, {"blocks": 9, "size": (64, 64)}, {"a": {"tau": 0.6}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "configurations", "fault"),
+    [
+        ({"blocks": 5}, {}, "whose blocks is 9, not 5"),
+        ({"blocks": 9}, {"a": {"tau": 0.6}}, r"whose a is .*0\.5.*, not .*0\.6"),
+    ],
+)
+def test_folder_of_another_study_is_refused(tmp_path, settings, configurations, fault):
+    claim_folder(tmp_path, {"blocks": 9}, {"a": {"tau": 0.5}})
+    with pytest.raises(BadInput, match=fault):
+        claim_folder(tmp_path, settings, configurations)
+
+
+def test_damaged_settings_of_a_study_are_refused(tmp_path):
     (tmp_path / "study.json").write_text("[]")
     with pytest.raises(BadInput, match="cannot be read"):
         claim_folder(tmp_path, {}, {})
@@ -96,10 +102,12 @@ def test_a_folder_keeps_to_its_study(tmp_path):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("policy", ["recompute", pytest.param("incremental", marks=pytest.mark.exhaustive)])
-def test_rows_with_and_without_sharing_are_the_same(policy):
+def test_shared_blocks_change_no_row(policy):
     """Catches a key that leaves out the history, the decoder's state, or what a repair was given."""
-    shared = made(tiny_models(policy), job())
-    alone = [row for c in EVERYTHING for row in made(tiny_models(policy, memo_bytes=0), job([c]))]
+    shared = list(rows_of(tiny_models(policy), job()))
+    alone = []
+    for configuration in EVERYTHING:
+        alone += rows_of(tiny_models(policy, memo_bytes=0), job([configuration]))
     if policy == "incremental":  # whose context passes are those of the row that made a block
         for row in (*shared, *alone):
             del row["passes"]["drafter_context"], row["passes"]["target_context"]
@@ -107,10 +115,12 @@ def test_rows_with_and_without_sharing_are_the_same(policy):
     assert len({row["latents_sha256"] for row in shared}) > len(shared) // 3
 
 
-def test_what_routes_share_is_made_once(monkeypatch):
+def test_blocks_that_routes_share_are_made_once(monkeypatch):
     """Catches: a memo that never hits; the rows would be the same, and take twice as long."""
-    models, calls, plans = tiny_models(), [], ["t" + "".join(rest) for rest in product("td", repeat=4)]
+    models = tiny_models()
+    plans = ["t" + "".join(rest) for rest in product("td", repeat=4)]
     every_route = [Configuration(plan, "", planned_route(plan)) for plan in plans]
+    calls = []
     honest = models.engine.target.generate
 
     def counted(call):
@@ -118,11 +128,11 @@ def test_what_routes_share_is_made_once(monkeypatch):
         return honest(call)
 
     monkeypatch.setattr(models.engine.target, "generate", counted)
-    made(models, job(every_route))
+    list(rows_of(models, job(every_route)))
     assert Counter(calls) == {0: 1, 1: 1, 2: 2, 3: 4, 4: 8}
 
 
-def test_a_memo_keeps_its_arguments_so_that_no_id_comes_again():
+def test_memo_keeps_its_arguments_alive():
     """Catches a memo of bare ids: a new tensor may lie where a freed one lay, and be taken for it."""
     memo = Memo()
     for i in range(200):
@@ -153,7 +163,7 @@ def refused(capsys, *arguments: str) -> str:
 
 
 @pytest.mark.heavy
-def test_a_study_writes_rows_summary_table_and_plots(folder):
+def test_study_writes_rows_summary_table_and_plots(folder):
     names = {path.name for path in folder.iterdir() if path.is_file()}
     assert {"rows.jsonl", "study.json", "summary.json", "table.md"} <= names
     assert {"quality_against_cost.png", "gain_over_first.png"} & names
@@ -172,7 +182,7 @@ def test_a_study_writes_rows_summary_table_and_plots(folder):
 
 
 @pytest.mark.heavy
-def test_a_second_call_makes_nothing(folder, capsys, monkeypatch):
+def test_repeated_command_makes_nothing(folder, capsys, monkeypatch):
     monkeypatch.setattr(work, "open_worker", None)
     before = (folder / "rows.jsonl").read_bytes()
     assert main(["--output", str(folder), *SMALL, *CHOSEN]) == 0
@@ -180,7 +190,7 @@ def test_a_second_call_makes_nothing(folder, capsys, monkeypatch):
     assert (folder / "rows.jsonl").read_bytes() == before
 
 
-def test_a_second_study_in_a_folder_where_one_is_at_work_is_refused(tmp_path, capsys):
+def test_folder_of_a_running_study_is_refused(tmp_path, capsys):
     """Catches rows of two calls written into one file at once."""
     with held(tmp_path):
         error = refused(capsys, "--output", str(tmp_path), *SMALL, *CHOSEN)
@@ -190,19 +200,19 @@ def test_a_second_study_in_a_folder_where_one_is_at_work_is_refused(tmp_path, ca
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--prompts", "0"], "--prompts is 0; give 1 or more"),
+        (["--prompts", "0"], "--prompts is 0"),
         (["--width", "40"], "width 40 is no multiple of 16"),
-        (["--device", "meta"], "there is no device 'meta'; use cpu"),
-        (["--configurations", "rewards"], "called 'rewards'; choose among"),
+        (["--device", "meta"], "there is no device 'meta'"),
+        (["--configurations", "rewards"], "called 'rewards'"),
         (["--external", "score.py"], "--external lacks {video}"),
         (["--models", "nowhere"], "none was given or found in nowhere"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(arguments, message, tmp_path, capsys):
+def test_impossible_option_is_refused(arguments, message, tmp_path, capsys):
     assert message in refused(capsys, "--output", str(tmp_path / "out"), *arguments)
 
 
-def test_a_prompt_outside_the_world_is_refused_with_its_grammar(tmp_path, capsys):
+def test_prompt_outside_the_world_is_refused(tmp_path, capsys):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a whale sings\n")
     error = refused(capsys, "--output", str(tmp_path / "out"), "--prompt-file", str(prompts))

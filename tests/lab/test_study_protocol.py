@@ -28,15 +28,15 @@ FRAMES = torch.rand(9, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 # --- metrics
 
 
-def test_the_oracle_finds_the_truth_good_and_the_worst_block_bad():
+def test_oracle_finds_the_worst_block():
     clip = render(parse(PROMPT), torch.arange(21.0))
-    found = Oracle().measure(clip, PROMPT, [9])
-    assert found["quality"] > 35
+    truth = Oracle().measure(clip, PROMPT, [9])
+    assert truth["quality"] > 35
     spoilt = clip.clone()
     spoilt[9:] = spoilt[9:].flip(1)
     worse = Oracle().measure(spoilt, PROMPT, [9])
-    assert worse["worst_block_quality"] < found["quality"] - 10
-    assert worse["worst_block_quality"] < worse["quality"] < found["quality"]
+    assert worse["worst_block_quality"] < truth["quality"] - 10
+    assert worse["worst_block_quality"] < worse["quality"] < truth["quality"]
     assert worse["last_block_quality"] == worse["worst_block_quality"]
 
 
@@ -47,7 +47,8 @@ def external(code: str, timeout: float = 60.0):
     return replace(parse_external(f'"{sys.executable}" -c "{code}" {{video}} {{prompt}}'), timeout=timeout)
 
 
-def test_an_external_command_gets_video_and_prompt_whole_and_its_last_line_counts():
+def test_external_command_gets_video_and_prompt():
+    """Whole, and its last line counts."""
     code = (
         "import sys, os; print('loading'); print(os.path.getsize(sys.argv[1]) > 100 and len(sys.argv[2])); print()"
     )
@@ -63,8 +64,8 @@ def test_an_external_command_gets_video_and_prompt_whole_and_its_last_line_count
         ("import time; time.sleep(30)", r"it took over 0\.5 s"),
     ],
 )
-def test_an_external_command_without_a_number_is_refused(code, message):
-    """The kind: a message that a long path cuts. Catches a reason that is cut off behind the command."""
+def test_external_command_without_a_number_is_refused(code, message):
+    """Catches a reason that is cut off, behind a command with a long path."""
     with pytest.raises(BadInput, match=message):
         external(f"{code}  # {'long ' * 100}", 0.5 if "sleep" in code else 60.0).measure(FRAMES, "a ball", [])
 
@@ -72,11 +73,11 @@ def test_an_external_command_without_a_number_is_refused(code, message):
 # --- the protocol
 
 
-def test_names_are_unique_and_say_what_they_are():
+def test_names_of_configurations_state_their_routes():
     configurations = protocol(9, POCKET_TAUS)
-    names = [c.name for c in configurations]
+    names = [configuration.name for configuration in configurations]
     assert len(set(names)) == len(names)
-    by_name = {c.name: c for c in configurations}
+    by_name = {configuration.name: configuration for configuration in configurations}
     assert by_name["passes-2@9"].route == Route(First(9), target_steps=2)
     assert by_name["hybrid@-0.7"].route == route_preset("hybrid")
     assert [name for name in names if name.startswith("hybrid")] == [f"hybrid@{t:g}" for t in (-1.25, -0.7, -0.4)]
@@ -91,20 +92,23 @@ def test_names_are_unique_and_say_what_they_are():
     assert by_name["own@-0.7"].drafter_context == "own"
 
 
-def test_every_policy_of_the_table_has_a_configuration():
+def test_every_policy_has_a_configuration():
     """Catches: a policy that the study leaves out."""
     policies = {type(configuration.route.policy) for configuration in protocol(9, POCKET_TAUS)}
     assert policies == {*POLICIES.values(), Custom}
 
 
-def test_configurations_are_picked_by_name_and_pattern_in_the_protocols_order():
+def test_configurations_are_picked_in_the_protocols_order():
     everything = protocol(9, POCKET_TAUS)
     names = [c.name for c in pick(everything, ["reward-min@*", "target-only"])]
     assert names[0] == "target-only"
     assert len(names) == 5
     assert pick(everything, []) == everything
+
+
+def test_pattern_without_configurations_is_refused():
     with pytest.raises(BadInput, match=r"called 'nothing@\*'; choose among target-only, "):
-        pick(everything, ["nothing@*"])
+        pick(protocol(9, POCKET_TAUS), ["nothing@*"])
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,17 +118,21 @@ def draws(router: RandomRouter, count: int) -> list[bool]:
     return [router.keep(index, None) for index in range(1, count + 1)]
 
 
-def test_chance_keeps_its_rate_and_depends_on_seed_and_block_alone():
-    kept = draws(RandomRouter(0.7, seed=3), 4000)
+def test_chance_keeps_its_rate():
+    accepted = draws(RandomRouter(0.7, seed=3), 4000)
     # Four standard errors of a coin of 0.7 over 4000 throws are 0.029; the seed is fixed, so this cannot flicker.
-    assert sum(kept) / 4000 == pytest.approx(0.7, abs=0.029)
-    assert kept[:50] == draws(RandomRouter(0.7, seed=3), 50)
-    assert kept[:50] != draws(RandomRouter(0.7, seed=4), 50)
+    assert sum(accepted) / 4000 == pytest.approx(0.7, abs=0.029)
     assert all(draws(RandomRouter(1.0), 99))
     assert not any(draws(RandomRouter(0.0), 99))
 
 
-def test_the_study_draws_per_prompt_and_seed_what_it_drew_for_the_published_table():
+def test_chance_depends_on_the_seed_alone():
+    accepted = draws(RandomRouter(0.7, seed=3), 50)
+    assert accepted == draws(RandomRouter(0.7, seed=3), 50)
+    assert accepted != draws(RandomRouter(0.7, seed=4), 50)
+
+
+def test_study_draws_the_published_routes():
     """Catches: other words, another salt, a draw for the forced block that moves the next one's."""
     ways = protocol(9, POCKET_TAUS)
     routes = {way.name: way.route for way in ways if way.group == "random"}
@@ -137,12 +145,13 @@ def test_the_study_draws_per_prompt_and_seed_what_it_drew_for_the_published_tabl
         assert "F" + drawn == row["route"]
 
 
-def test_a_plan_with_scores_counts_its_rejections_and_one_without_does_not():
+def test_plan_without_scores_never_bails_out():
     """Both hand over, which the direction `t` does not."""
-    scored, unscored = (records(planned_route(plan, bail_out=2, handover=1)) for plan in ("raraarrrr", "tdtddtttt"))
-    for made in (scored, unscored):
-        assert [record.author[0] for record in made] == [*"tdtddtttt"]
-        assert [record.handover for record in made] == [0, 0, 1, 0, 0, 1, 1, 1, 1]
+    scored = records(planned_route("raraarrrr", bail_out=2, handover=1))
+    unscored = records(planned_route("tdtddtttt", bail_out=2, handover=1))
+    for blocks in (scored, unscored):
+        assert [record.author[0] for record in blocks] == [*"tdtddtttt"]
+        assert [record.handover for record in blocks] == [0, 0, 1, 0, 0, 1, 1, 1, 1]
     assert [record.decision.reason for record in scored][-2:] == [Reason.BAILED_OUT] * 2
     assert {record.decision.reason for record in unscored[1:]} == {Reason.UNJUDGED_DRAFT, Reason.UNJUDGED_TARGET}
 

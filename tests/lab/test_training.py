@@ -30,6 +30,7 @@ from sdvg_core.engine.types import Block, Condition, History, Span
 from sdvg_core.loading.load import encode_prompts
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
+from sdvg_core.pocket.world import SIZE
 from sdvg_core.settings.context import get_preset
 from tests.support.tiny import as_anchors, random_tree
 
@@ -39,7 +40,8 @@ LENGTHS = (9, 5)
 
 
 @pytest.mark.parametrize("block", [0, 1])
-def test_a_batch_samples_what_the_engine_makes_of_each_prompt_with_all_its_padding(block):
+def test_batch_samples_what_the_engine_makes(block):
+    """Of each prompt with all its padding. Catches: padding that is attended to, a prompt that shows in another."""
     tree = random_tree(0, SIZES)
     draw = torch.Generator().manual_seed(2)
     embedding = torch.randn(2, max(LENGTHS), 16, generator=draw)
@@ -62,14 +64,14 @@ def test_a_batch_samples_what_the_engine_makes_of_each_prompt_with_all_its_paddi
             history = history.commit(Block(Span(0, 0, 3), context[i : i + 1], condition), stills)
         policy = RecomputedContext(encode_anchor=AnchorEncoder(lambda frame: frame))
         wan = Wan(tree=tree, ops=TorchOps(torch.float32), preset=get_preset("custom"), device=torch.device("cpu"))
-        engine = CausalWanGenerator(wan, name="it", context=policy)
-        made = engine.generate(BlockCall(history, span, NOISE, condition)).latents
-        torch.testing.assert_close(sampled[i : i + 1], made, atol=1e-5, rtol=0)
+        engine = CausalWanGenerator(wan, name="engine", context=policy)
+        expected = engine.generate(BlockCall(history, span, NOISE, condition)).latents
+        torch.testing.assert_close(sampled[i : i + 1], expected, atol=1e-5, rtol=0)
 
 
 # --- the pair
 
-CALLED = "a big red ball drifts right from the left behind a small yellow box at the middle over night"
+CAPTION = "a big red ball drifts right from the left behind a small yellow box at the middle over night"
 
 
 @pytest.fixture(scope="module")
@@ -77,37 +79,39 @@ def shipped() -> Shipped:
     return Shipped()
 
 
-def test_the_text_encoder_says_what_the_engine_hears(shipped):
-    embedding, real = shipped.embed([CALLED])
-    expected = encode_prompts(trained_set(), (CALLED,), pocket_options())[CALLED]
+def test_training_embeds_prompts_like_the_engine(shipped):
+    embedding, real = shipped.embed([CAPTION])
+    expected = encode_prompts(trained_set(), (CAPTION,), pocket_options())[CAPTION]
     assert torch.allclose(embedding[0], expected[0, : real.sum()], atol=1e-5)
 
 
-def test_handed_over_the_drafter_begins_and_the_target_ends(shipped):
-    heard, context = shipped.embed([CALLED]), torch.randn(1, 16, 3, 8, 8)
-    both = HandedOver(shipped.models, *heard).see(context)
+def test_handover_begins_with_the_drafter(shipped):
+    embedding, real = shipped.embed([CAPTION])
+    context = torch.randn(1, 16, 3, 8, 8)
+    both = HandedOver(shipped.models, embedding, real).see(context)
     x = torch.randn(1, 16, 3, 8, 8)
     with torch.no_grad():
         for step, role in zip(SCHEDULE, ("drafter", "drafter", "target", "target"), strict=True):
-            alone = Prompted(shipped.models[role], *heard).see(context)
+            alone = Prompted(shipped.models[role], embedding, real).see(context)
             assert torch.equal(both.velocity(x, step.timestep), alone.velocity(x, step.timestep))
 
 
 CPU = torch.device("cpu")
 
 
-def test_many_scenes_are_what_they_are_one_by_one():
+def test_many_scenes_equal_single_ones():
     """Pictures, the oracle's decibels, and the moment that late, early and spoiled frames show."""
     scenes = scenes_of(seeded(3, "many"), 8)
-    many, times = Scenes.of(scenes, CPU), torch.arange(40)
+    many = Scenes.of(scenes, CPU)
+    times = torch.arange(40)
     frames, visible = many.render(times.expand(8, -1))
     spoiled = (frames + 0.1 * torch.randn(frames.shape, generator=torch.Generator().manual_seed(1))).clamp(0, 1)
     dB = quality(many, spoiled)
     ahead, errors, on_things = recognise(many, spoiled[:, 16:24], 13, 12)
     wrong = recognise(many, frames.flip(0)[:, 16:24], 13, 12)
     for number, scene in enumerate(scenes):
-        one, mask = render_with_mask(scene, times)
-        torch.testing.assert_close(frames[number], one)
+        picture, mask = render_with_mask(scene, times)
+        torch.testing.assert_close(frames[number], picture)
         torch.testing.assert_close(visible[number].sum(dim=1, keepdim=True), mask)
         torch.testing.assert_close(dB[number], judge(spoiled[number], scene).quality)
         assert ahead[number] == moment(scene, spoiled[number, 16:24], 13)
@@ -115,11 +119,20 @@ def test_many_scenes_are_what_they_are_one_by_one():
         assert (wrong[1][number] < 0.06) == (recognised is not None)
         assert errors[number] < 0.02
         assert on_things[number].max() < 0.02
-    blank, _ = Scenes.of(scenes, CPU).render(times.expand(8, -1))
-    bare = many.ground.mean(dim=1)[:, None, :, None, None].expand_as(blank[:, :8])
-    lost = recognise(many, bare, 13, 12)[2].amax(dim=1) > 0.01
-    assert lost.float().mean() > 0.9
-    assert presence(blank[0, :8], scenes[0], times[:8]).nan_to_num(1).min() == 1
+
+
+def test_lost_things_are_recognised_as_lost():
+    """In pictures of the ground alone."""
+    many = Scenes.of(scenes_of(seeded(3, "many"), 8), CPU)
+    bare = many.ground.mean(dim=1)[:, None, :, None, None].expand(-1, 8, -1, SIZE, SIZE)
+    _, _, on_things = recognise(many, bare, 13, 12)
+    assert (on_things.amax(dim=1) > 0.01).float().mean() > 0.9
+
+
+def test_things_of_a_rendered_scene_are_present():
+    [scene] = scenes_of(seeded(3, "many"), 1)
+    times = torch.arange(8)
+    assert presence(render(scene, times), scene, times).nan_to_num(1).min() == 1
 
 
 SMALL = WanConfig(dim=128, ffn_dim=64, num_layers=3, num_heads=1, text_dim=16)
@@ -137,16 +150,17 @@ def replaying(work):
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, ...]]:
+    """Return batches of three: embeddings, which of their tokens are no padding, contexts and labels."""
     draw = torch.Generator().manual_seed(4)
-    made = []
+    drawn = []
     for _ in range(count):
         context, label = torch.randn(2, 3, 16, 3, 8, 8, generator=draw)
-        heard = torch.randn(3, 7, 16, generator=draw), torch.ones(3, 7, dtype=torch.bool)
-        made.append((*heard, context, label))
-    return made
+        embedding = torch.randn(3, 7, 16, generator=draw)
+        drawn.append((embedding, torch.ones(3, 7, dtype=torch.bool), context, label))
+    return drawn
 
 
-def test_a_recorded_step_gives_the_losses_and_gradients_of_one_that_is_not(tree):
+def test_recorded_step_gives_the_same_gradients(tree):
     """Catches: gradients added up from step to step, those of two kinds of step apart, a batch that is not read."""
     steps = {
         "later": Gradients(tree, lambda *batch: later_losses(tree, batch)),
@@ -155,7 +169,7 @@ def test_a_recorded_step_gives_the_losses_and_gradients_of_one_that_is_not(tree)
     inputs = {"later": batches(3), "first": [batch[:2] for batch in batches(3)]}
     order = [(kind, number) for number in range(3) for kind in ("later", "first")]
 
-    def made() -> list[tuple[torch.Tensor, list[torch.Tensor]]]:
+    def all_steps() -> list[tuple[torch.Tensor, list[torch.Tensor]]]:
         results = []
         for kind, number in order:
             torch.manual_seed(number)
@@ -163,27 +177,30 @@ def test_a_recorded_step_gives_the_losses_and_gradients_of_one_that_is_not(tree)
             results.append((losses, [weight.grad.clone() for weight in tree.parameters()]))
         return results
 
-    plain = made()
+    plain = all_steps()
     for kind, step in steps.items():
         step.record(inputs[kind][0], replaying)
-    for (losses, gradients), (expected, wanted) in zip(made(), plain, strict=True):
+    for (losses, gradients), (expected, wanted) in zip(all_steps(), plain, strict=True):
         assert torch.equal(losses, expected)
         assert len(losses) == 3
-        assert all(torch.equal(one, other) for one, other in zip(gradients, wanted, strict=True))
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(gradients, wanted, strict=True))
     assert not torch.equal(plain[0][0], plain[2][0])
 
 
 @pytest.mark.heavy
-def test_a_run_that_was_stopped_goes_on_where_the_fall_of_its_rate_was(tmp_path, monkeypatch):
-    """A clock that goes on by a second a look ends it, once in training and once in measuring."""
+def test_stopped_training_resumes_its_rate(tmp_path, monkeypatch):
+    """A clock that goes on by a second a look ends it, once in training and once in measuring.
+
+    Catches: a run that begins anew, or whose rate falls from the top again.
+    """
     ticks = iter(range(10_000))
     monkeypatch.setattr(train_drafter, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     often = {"CHECKED": 1, "LOOKED": 3, "SAVED": 2, "RESERVED": 4, "MEASURED": 1, "OWN_FROM": 0.5}
     for name, value in often.items():
         monkeypatch.setattr(train_drafter, name, value)
     monkeypatch.setattr(train_drafter, "World", cache(World))
-    made = cache(Data.make)
-    monkeypatch.setattr(Data, "make", lambda *drawn: replace(made(*drawn), own=[]))
+    make = cache(Data.make)
+    monkeypatch.setattr(Data, "make", lambda *drawn: replace(make(*drawn), own=[]))
     routes = {"anchor": ((1, "target"), (3, "drafter"))}
     monkeypatch.setattr(train_drafter, "ROUTES", routes)
     for name, value in {"RECOGNISED": 9.0, "LOST": 9.0, "ROUTES": routes, "SEAMS": SEAMS[:2]}.items():
@@ -206,9 +223,10 @@ def test_a_run_that_was_stopped_goes_on_where_the_fall_of_its_rate_was(tmp_path,
     main([*command, "--seconds", "16"])
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     begun = [line for line in lines if line.get("stage") == "data is there"]
-    assert [begun[0]["step"], begun[0]["passed"]] == [0, 0]
-    assert 0 < begun[1]["passed"] < 1
+    assert begun[0]["step"] == 0
+    assert begun[0]["passed"] == 0
     assert begun[1]["step"] > 0
+    assert 0 < begun[1]["passed"] < 1
     lots = [line for line in lines if "recognised" in line]
     assert lots
     assert all(line["recognised"] == 1 for line in lots), "all contexts count here"
@@ -223,7 +241,7 @@ def test_a_run_that_was_stopped_goes_on_where_the_fall_of_its_rate_was(tmp_path,
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("role", train_hours.ROLES)
-def test_a_killed_run_ends_as_one_never_killed(tmp_path, monkeypatch, role):
+def test_killed_training_ends_like_an_unbroken_one(tmp_path, monkeypatch, role):
     """Catches: anything that a step draws or uses and the checkpoint does not hold."""
     often = {"LOT": 1, "LOTS_KEPT": 2, "LOOKED": 2, "SAVED": 0.0, "RECOGNISED": 9.0}
     for name, value in often.items():
@@ -255,12 +273,12 @@ def test_a_killed_run_ends_as_one_never_killed(tmp_path, monkeypatch, role):
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
 def test_compiled_layers_give_the_same_losses(shipped):
     """Catches: a rotation or a stage that means something else once it is compiled."""
-    embedding, real = shipped.embed([CALLED])
+    embedding, real = shipped.embed([CAPTION])
     context, label = torch.randn(2, 1, 16, 3, 8, 8, generator=torch.Generator().manual_seed(5))
     losses = []
-    for ask in (HalfPrompted, train_hours.CompiledPrompted):
+    for prompted in (HalfPrompted, train_hours.CompiledPrompted):
         torch.manual_seed(0)
-        losses.append(later_losses(shipped.models["target"], (embedding, real, context, label), ask))
+        losses.append(later_losses(shipped.models["target"], (embedding, real, context, label), prompted))
     torch.testing.assert_close(losses[1], losses[0], rtol=0.02, atol=0)
 
 
@@ -269,8 +287,8 @@ def test_compiled_layers_give_the_same_losses(shipped):
 ALONE = parse("a big red ball crawls right from the left over night")
 
 
-def test_a_mover_on_its_path_is_at_its_place():
-    """Catches: a late or early mover counted as lost, one far off or of another colour counted as there."""
+def test_mover_on_its_path_is_at_its_place():
+    """Catches: a late or early mover counted as lost, one far off or of another colour counted as present."""
     times = torch.arange(FRAMES)
     other = parse("a big green ball crawls right from the left over night")
     away = parse("a big red ball crawls left from the right over night")
@@ -280,8 +298,8 @@ def test_a_mover_on_its_path_is_at_its_place():
     assert at_its_place(render(away, times[:20]), ALONE).mean() == 0
 
 
-def test_only_the_mover_is_asked_for():
-    """Catches: the other thing taken for the mover, a hidden mover counted as absent."""
+def test_presence_ignores_the_other_thing():
+    """Catches: another thing taken for the mover, a hidden mover counted as absent."""
     pair = parse("a small red ball crawls right from the left behind a big green box at the left over night")
     alone = parse("a big green box crawls right from the left over night")
     answers = at_its_place(render(alone, torch.zeros(FRAMES)), pair)

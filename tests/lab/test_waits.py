@@ -10,30 +10,32 @@ MOST = 4
 
 
 @pytest.fixture(scope="module")
-def found() -> waits.Found:
+def waited() -> waits.Waits:
     return waits.count_waits("r=1")
 
 
-def by_author(found: waits.Found, author: str) -> list[int]:
-    blocks = zip(found.records, found.blocks, strict=True)
-    return [sum(waited.values()) for record, waited in blocks if record.author == author]
+def waits_of(waited: waits.Waits, author: str) -> list[int]:
+    """Return the waits of the main thread in each block of an author."""
+    blocks = zip(waited.records, waited.blocks, strict=True)
+    return [sum(reasons.values()) for record, reasons in blocks if record.author == author]
 
 
-def test_a_block_that_is_kept_waits_four_times_in_all_threads(found):
-    """Catches a value that is read where it is made, and a copy from memory that is not pinned."""
-    assert [record.author for record in found.records] == ["target", "drafter", "drafter", "target", "drafter"]
-    in_threads = sum(found.elsewhere.values()) / len(found.blocks)
+def test_kept_draft_waits_four_times(waited):
+    """In all threads. Catches a value that is read where it is made, and a copy from memory that is not pinned."""
+    assert [record.author for record in waited.records] == ["target", "drafter", "drafter", "target", "drafter"]
+    in_threads = sum(waited.elsewhere.values()) / len(waited.blocks)
     assert in_threads == 1
-    assert by_author(found, "drafter") == [MOST - 1] * 3
-    assert by_author(found, "target") == [3, MOST], "the first one also reads the prompt, for its key"
+    assert waits_of(waited, "drafter") == [MOST - 1] * 3
+    assert waits_of(waited, "target") == [3, MOST], "the first one also reads the prompt, for its key"
 
 
-def test_seconds_and_drift_are_there_all_the_same(found):
-    assert all(record.seconds.draft > 0 and record.seconds.score > 0 for record in found.records[1:])
-    assert [record.drift is None for record in found.records] == [True, True, False, False, False]
+def test_seconds_and_drift_are_reported(waited):
+    """Catches: waits saved by measuring nothing."""
+    assert all(record.seconds.draft > 0 and record.seconds.score > 0 for record in waited.records[1:])
+    assert [record.drift is None for record in waited.records] == [True, True, False, False, False]
 
 
-def test_one_wait_more_is_seen(monkeypatch):
+def test_added_wait_is_counted(monkeypatch):
     add = FiniteChecks.add
 
     def read_at_once(self, values, *details):
@@ -41,4 +43,4 @@ def test_one_wait_more_is_seen(monkeypatch):
         add(self, values, *details)
 
     monkeypatch.setattr(FiniteChecks, "add", read_at_once)
-    assert min(by_author(waits.count_waits("r=1"), "drafter")) >= MOST
+    assert min(waits_of(waits.count_waits("r=1"), "drafter")) >= MOST

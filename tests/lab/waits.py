@@ -65,8 +65,10 @@ class OnGpu(Tensor):
     @staticmethod
     def __new__(cls, numbers: Tensor) -> OnGpu:
         strides = numbers.stride(), numbers.storage_offset()
-        made: OnGpu = Tensor._make_wrapper_subclass(cls, numbers.shape, *strides, dtype=numbers.dtype, device=GPU)
-        return made
+        wrapper: OnGpu = Tensor._make_wrapper_subclass(
+            cls, numbers.shape, *strides, dtype=numbers.dtype, device=GPU
+        )
+        return wrapper
 
     def __init__(self, numbers: Tensor) -> None:
         self.numbers = numbers
@@ -195,7 +197,7 @@ def pretended_gpu() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Waits:
     """What the host waited for: in the main thread by block, in other threads for the whole video.
 
     `records`: of the blocks.
@@ -206,7 +208,7 @@ class Found:
     records: list[BlockRecord]
 
 
-def count_waits(route: str) -> Found:
+def count_waits(route: str) -> Waits:
     """Make a tiny video as the command line does, over a `route` of the benchmark's, and count."""
     blocks = []
     records = []
@@ -220,7 +222,7 @@ def count_waits(route: str) -> Found:
                 records.append(shown.record)
                 blocks.append(Counter(COUNTS.waits))
                 COUNTS.waits.clear()
-    return Found(blocks=blocks, elsewhere=Counter(COUNTS.elsewhere), records=records)
+    return Waits(blocks=blocks, elsewhere=Counter(COUNTS.elsewhere), records=records)
 
 
 def _plan(route: str) -> Run:

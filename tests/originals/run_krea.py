@@ -57,7 +57,8 @@ def settings_without_checks() -> ModuleType:
             self.__dict__.update(values)
 
     module: Any = ModuleType("pydantic")
-    module.BaseModel, module.ValidationError = Values, ValueError
+    module.BaseModel = Values
+    module.ValidationError = ValueError
     return module
 
 
@@ -74,12 +75,13 @@ class Studio:
         from wan.modules import causal_model as causal
         from wan.modules import vae
 
-        self.request, self.server, self.inference = request, release_server, inference
-        self.tokens, (self.height, self.width) = (
-            request["frame_tokens"],
-            (8 * n for n in request["noise"].shape[3:]),
-        )
-        sizes, model = request["sizes"], causal.CausalWanModel
+        self.request = request
+        self.server = release_server
+        self.inference = inference
+        self.tokens = request["frame_tokens"]
+        self.height, self.width = (8 * n for n in request["noise"].shape[3:])
+        sizes = request["sizes"]
+        model = causal.CausalWanModel
         model.from_pretrained = classmethod(lambda cls, _, **options: cls(**sizes, **options))
         replace_numbers(causal.CausalWanSelfAttention, "forward", {FULL_FRAME: self.tokens})
         replace_numbers(inference.CausalInferencePipeline, "__init__", {FULL_FRAME: self.tokens})
@@ -137,7 +139,9 @@ class Session:
     """One of its sessions, with noise `slots t c h w` given from outside."""
 
     def __init__(self, state: Any, models: Any, noise: Tensor) -> None:
-        self.state, self._models, self._noise = state, models, noise
+        self.state = state
+        self._models = models
+        self._noise = noise
         state.noise = noise[:1].clone()
 
     def generate(self) -> Tensor:
@@ -151,11 +155,11 @@ class Session:
 
     def follow(self, other: Session) -> None:
         """Take over what another session has made so far."""
-        mine, its = self.state, other.state
-        mine.all_latents = its.all_latents.clone()
-        mine.decode_vae_cache = list(its.decode_vae_cache)
-        mine.frame_context_cache = its.frame_context_cache.copy()
-        mine.current_start_frame, mine.block_idx = its.current_start_frame, its.block_idx
+        self.state.all_latents = other.state.all_latents.clone()
+        self.state.decode_vae_cache = list(other.state.decode_vae_cache)
+        self.state.frame_context_cache = other.state.frame_context_cache.copy()
+        self.state.current_start_frame = other.state.current_start_frame
+        self.state.block_idx = other.state.block_idx
 
 
 def plain(session: Session, fade: int) -> list[Tensor]:

@@ -57,10 +57,10 @@ def latents(request: Mapping[str, Any], options: Mapping[str, Any]) -> torch.Ten
     # It draws after the last step too, to no effect.
     draws = len(sampling.sampling_timesteps.timesteps) + 1
     with drawing("randn", noise, draws, spec.chunk_size, frames_at=2):
-        made = sampling._rollout_validation_latents(
+        clips = sampling._rollout_validation_latents(
             backbone=model, sampling_seed=0, pos_inputs=inputs, neg_inputs=negative, rngs=[RandomState(0)]
         )
-    return torch.stack(made)
+    return torch.stack(clips)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ PACKAGES = ("scope", "scope.core", PIPELINES, f"{PIPELINES}.longlive", f"{PIPELI
 def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the latents of every case, `b c t h w`, by its own blocks: denoise, then clean the cache."""
     without_cuda()
-    blocks, attention = f"{PIPELINES}.wan2_1.blocks", f"{PIPELINES}.wan2_1.modules.attention"
+    blocks = f"{PIPELINES}.wan2_1.blocks"
+    attention = f"{PIPELINES}.wan2_1.modules.attention"
     inner = (f"{PIPELINES}.wan2_1.modules", f"{PIPELINES}.wan2_1.vace", blocks)
     absent = (attention, f"{PIPELINES}.utils", f"{PIPELINES}.wan2_1.components.text_encoder")
     use_checkout(checkout / "src", packages=(*PACKAGES, *inner), absent=absent)
@@ -56,11 +57,12 @@ def latents(request: Mapping[str, Any], *, strength: float) -> Tensor:
     generator = WanDiffusionWrapper(CausalWanModel, timestep_shift=5.0, local_attn_size=12, sink_size=3)
     load(generator.model, request["weights"])
     generator.model = CausalVaceWanModel(generator.model).eval().requires_grad_(False)
-    there, unknown = generator.model.load_state_dict(request["control_weights"], strict=False)
-    assert not [*unknown, *(name for name in there if name.startswith("vace_"))]
+    missing, unknown = generator.model.load_state_dict(request["control_weights"], strict=False)
+    assert not [*unknown, *(name for name in missing if name.startswith("vace_"))]
 
     noise = request["noise"].transpose(1, 2)  # slots t c h w
-    scale, (rows, columns) = 8, noise.shape[-2:]
+    scale = 8
+    rows, columns = noise.shape[-2:]
     config = SimpleNamespace(
         vae_spatial_downsample_factor=scale,
         patch_embedding_spatial_downsample_factor=2,
@@ -69,7 +71,8 @@ def latents(request: Mapping[str, Any], *, strength: float) -> Tensor:
         max_rope_freq_table_seq_len=1024,
     )
     parts = SimpleNamespace(generator=generator, scheduler=generator.get_scheduler(), config=config)
-    state, made = PipelineState(), []
+    state = PipelineState()
+    blocks = []
     state.values |= {
         "height": rows * scale,
         "width": columns * scale,
@@ -80,17 +83,20 @@ def latents(request: Mapping[str, Any], *, strength: float) -> Tensor:
     }
     with drawing("randn", noise, len(request["timesteps"])):
         for first in range(0, noise.shape[1], 3):
-            here = slice(first, first + 3)
-            own = {"latents": noise[:1, here], "vace_context": request["control"][:, :, here]}
-            state.values |= {"current_start_frame": first, **own}
+            span = slice(first, first + 3)
+            state.values |= {
+                "current_start_frame": first,
+                "latents": noise[:1, span],
+                "vace_context": request["control"][:, :, span],
+            }
             if not first:
                 SetupCachesBlock()(parts, state)
                 for block in generator.model.blocks:
                     block.self_attn.local_attn_size = 12
             DenoiseBlock()(parts, state)
             CleanKVCacheBlock()(parts, state)
-            made.append(state.get("latents"))
-    return torch.cat(made, dim=1).transpose(1, 2)
+            blocks.append(state.get("latents"))
+    return torch.cat(blocks, dim=1).transpose(1, 2)
 
 
 if __name__ == "__main__":

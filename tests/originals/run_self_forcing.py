@@ -39,11 +39,11 @@ def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     without_cuda()
     use_checkout(checkout, packages=("wan", "wan.modules", "pipeline"), absent=ABSENT)
     build = pipelines(request)
-    made = {
+    videos = {
         name: latents(build(case["model"], case.get("block_frames", 3)), request["noise"], case["asked"])
         for name, case in request["cases"].items()
     }
-    return {"latents": made, **(pixels(next(iter(made.values()))) if request.get("pixels") else {})}
+    return {"latents": videos, **(pixels(next(iter(videos.values()))) if request.get("pixels") else {})}
 
 
 def latents(pipeline: Any, noise: Tensor, asked: Mapping[str, Any]) -> Tensor:
@@ -61,7 +61,9 @@ def pipelines(request: Mapping[str, Any]) -> Callable[[Mapping[str, Any], int], 
     import pipeline.causal_inference as inference
     import utils.wan_wrapper as wrapper
 
-    sizes, tokens, pipe = request["sizes"], request["frame_tokens"], inference.CausalInferencePipeline
+    sizes = request["sizes"]
+    tokens = request["frame_tokens"]
+    pipe = inference.CausalInferencePipeline
     cache = {FULL_CACHE: request["noise"].shape[2] * tokens} if request["whole_cache"] else {}
     for name in request["models"]:
         causal = import_module(f"wan.modules.{name}")

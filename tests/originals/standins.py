@@ -71,7 +71,8 @@ def eager_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
 def use_eager_attention(attention: Any) -> None:
     """Put it in the place of an original's flash attention; `attention`: its module `wan.modules.attention`."""
     attention.flash_attention = attention.attention = eager_attention
-    attention.FLASH_ATTN_2_AVAILABLE, attention.FLASH_ATTN_3_AVAILABLE = True, False
+    attention.FLASH_ATTN_2_AVAILABLE = True
+    attention.FLASH_ATTN_3_AVAILABLE = False
 
 
 def replace_numbers(owner: Any, method: str, numbers: Mapping[int, int]) -> None:
@@ -91,12 +92,13 @@ def replace_numbers(owner: Any, method: str, numbers: Mapping[int, int]) -> None
 @contextlib.contextmanager
 def drawing(name: str, noise: Tensor, steps: int, block_frames: int = 3, frames_at: int = 1) -> Iterator[None]:
     """Have `torch.randn` or `torch.randn_like` hand out the renoising of `noise`, all of it."""
-    draws, drawn = Draws(renoise(noise, steps, block_frames, frames_at)), getattr(torch, name)
+    draws = Draws(renoise(noise, steps, block_frames, frames_at))
+    honest = getattr(torch, name)
     setattr(torch, name, draws)
     try:
         yield
     finally:
-        setattr(torch, name, drawn)
+        setattr(torch, name, honest)
     draws.check_all_used()
 
 

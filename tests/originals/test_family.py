@@ -35,7 +35,8 @@ from sdvg_core.settings.context import get_preset
 
 pytestmark = pytest.mark.originals
 
-LONGLIVE, RAVEN = get_preset("longlive-1.0"), get_preset("raven")
+LONGLIVE = get_preset("longlive-1.0")
+RAVEN = get_preset("raven")
 GRADIENT = {
     "chunk-wise": get_preset("self-gradient-forcing"),
     "frame-wise": get_preset("self-gradient-forcing-framewise"),
@@ -141,7 +142,8 @@ def ours(name: str, **settings: Any) -> Tensor:
     )
     video = {"prompts": settings.pop("prompts", None)}
     if name in GRADIENT:
-        schedule, video["spans"] = GRADIENT[name].schedule, spans_of(name)
+        schedule = GRADIENT[name].schedule
+        video["spans"] = spans_of(name)
     return video_of(generator_over(tree_of(1), RollingContext(**settings), schedule), **video)
 
 
@@ -176,7 +178,8 @@ AGREE: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "case", "settings"), AGREE)
-def test_twenty_seven_latent_frames_are_those_of_the_original(theirs, name, case, settings, measured):
+def test_latents_are_those_of_the_original(theirs, name, case, settings, measured):
+    """Of nine blocks, 27 latent frames."""
     assert measured(difference(ours(name, **settings), theirs(name)["latents"][case])) < AGREES
 
 
@@ -210,13 +213,13 @@ SHOW: list[tuple[str, str, dict[str, Any], float, int | None]] = [
 
 
 @pytest.mark.parametrize(("name", "case", "settings", "least", "first"), SHOW)
-def test_another_setting_shows(theirs, name, case, settings, least, first, measured):
+def test_other_settings_change_the_latents(theirs, name, case, settings, least, first, measured):
     apart = per_block(ours(name, **settings), theirs(name)["latents"][case])
     assert max(apart[:first], default=0) < AGREES or first is None
     assert measured(max(apart) if first is None else apart[first]) > least
 
 
-def test_the_official_decoder_makes_the_same_pixels(theirs, tmp_path, measured):
+def test_official_decoder_makes_the_same_pixels(theirs, tmp_path, measured):
     answer = theirs("Self-Forcing")
     save_file(answer["vae"], tmp_path / "vae.safetensors")
     frames, _ = load_vae(tmp_path / "vae.safetensors").decode(answer["latents"]["full"])

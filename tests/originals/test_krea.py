@@ -85,8 +85,10 @@ class KreaDecoder:
 
     def __init__(self, codec: WanCodec) -> None:
         self.latent_channels = codec.latent_channels
-        self.temporal_stride, self.spatial_stride = codec.temporal_stride, codec.spatial_stride
-        self._codec, self.encode = codec, codec.encode
+        self.temporal_stride = codec.temporal_stride
+        self.spatial_stride = codec.spatial_stride
+        self.encode = codec.encode
+        self._codec = codec
         _, first = codec.decode(torch.zeros(1, 16, 1, 4, 4))
         self._upsampling = next(i for i, entry in enumerate(first) if isinstance(entry, str))
 
@@ -119,60 +121,61 @@ class Scores:
 def video(codec, *, frames=3, schedule="reference5", policy=RecomputedContext, route=None, blocks=9, prompts=None):
     """Return our latents, and the route: `a` for a draft that is kept, `r` for a block of the target's."""
     encoder = AnchorEncoder(codec.encode)
-    drafter, target = (
-        generator_over(tree_of(seed), policy(encode_anchor=encoder, frames=frames), schedule, name)
-        for seed, name in ((2, "drafter"), (1, "target"))
-    )
+    context = policy(encode_anchor=encoder, frames=frames)
+    target = generator_over(tree_of(1), context, schedule, "target")
+    context = policy(encode_anchor=encoder, frames=frames)
+    drafter = generator_over(tree_of(2), context, schedule, "drafter")
     engine = Engine(drafter=drafter, target=target, codec=codec, scorer=Scores(SCORES[1:]))
     route = route or Route(TargetOnly())
-    emitted = list(
-        speculate(
-            engine, route, planned_blocks(SPANS[:blocks]), BlockInputs(NOISE, prompts or (lambda block: FIRST))
-        )
-    )
+    inputs = BlockInputs(NOISE, prompts or (lambda block: FIRST))
+    emitted = list(speculate(engine, route, planned_blocks(SPANS[:blocks]), inputs))
     latents = torch.cat([e.block.latents for e in emitted], dim=2)
     return latents, "".join("a" if e.record.decision.accepted else "r" for e in emitted)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_nine_blocks_have_the_latents_of_the_original(theirs, krea, name, measured):
+def test_latents_are_those_of_the_original(theirs, krea, name, measured):
     case = CASES[name]
     latents, _ = video(krea, frames=case["frames"], schedule=SCHEDULES[case["steps"]])
     assert measured(difference(latents, theirs["cases"][name]["latents"])) < AGREES
 
 
-def test_the_pixels_are_the_original_s_but_for_the_three_it_leaves_out(theirs, krea, measured):
+def test_pixels_are_those_of_the_original(theirs, krea, measured):
+    """But for the first three frames, which it leaves out."""
     case = theirs["cases"]["3 context frames, 5 steps"]
-    made = krea.decode(case["latents"])[0] * 2 - 1
-    assert (made.shape[1], case["pixels"].shape[1]) == (105, 102)
-    assert measured(difference(made[:, 3:], case["pixels"])) < AGREES
+    pixels = krea.decode(case["latents"])[0] * 2 - 1
+    assert pixels.shape[1] == 105
+    assert case["pixels"].shape[1] == 102
+    assert measured(difference(pixels[:, 3:], case["pixels"])) < AGREES
 
 
-def test_a_route_by_scores_has_the_latents_of_a_plain_loop_over_two_sessions(theirs, krea, measured):
+def test_route_equals_a_loop_over_two_sessions(theirs, krea, measured):
     latents, route = video(krea, route=Route(Gate(TAU)))
     assert route == ROUTE
     assert measured(difference(latents, theirs["cases"]["route"]["latents"])) < AGREES
 
 
-def test_a_fifth_pass_left_out_shows(theirs, krea, measured):
+def test_missing_fifth_pass_changes_the_latents(theirs, krea, measured):
     latents, _ = video(krea, schedule="four-step")
     assert measured(difference(latents, theirs["cases"]["3 context frames, 5 steps"]["latents"])) > 1e-2
 
 
-def test_a_tau_just_above_a_score_that_was_tau_shows(theirs, krea, measured):
+def test_slightly_higher_tau_changes_the_latents(theirs, krea, measured):
     latents, _ = video(krea, route=Route(Gate(TAU + 1e-4)))
     assert measured(difference(latents, theirs["cases"]["route"]["latents"])) > 0.1
 
 
-def test_its_decoder_departs_from_the_official_rule_from_the_fourth_latent_frame_on(theirs, official, measured):
+def test_its_decoder_departs_from_the_official(theirs, official, measured):
+    """From the fourth latent frame on."""
     case = theirs["cases"]["3 context frames, 5 steps"]
-    made = official.decode(case["latents"])[0] * 2 - 1
-    apart = (made[:, 3:] - case["pixels"]).abs().amax(dim=(0, 2, 3, 4))
+    pixels = official.decode(case["latents"])[0] * 2 - 1
+    apart = (pixels[:, 3:] - case["pixels"]).abs().amax(dim=(0, 2, 3, 4))
     assert apart[: 9 - 3].max() < AGREES
     assert measured(float(apart[9 - 3 :].max())) > 0.1
 
 
-def test_so_the_official_decoder_changes_latents_once_a_frame_is_encoded_again(theirs, official, measured):
+def test_official_decoder_changes_its_latents(theirs, official, measured):
+    """Once a frame is encoded again."""
     latents, _ = video(official)
     apart = per_block(latents, theirs["cases"]["3 context frames, 5 steps"]["latents"])
     assert max(apart[:2]) < AGREES
@@ -180,7 +183,7 @@ def test_so_the_official_decoder_changes_latents_once_a_frame_is_encoded_again(t
 
 
 @pytest.mark.parametrize("frames, block", [(2, 1), (4, 2)])
-def test_context_frames_that_are_no_multiple_of_three_differ_in_early_blocks(theirs, krea, frames, block, measured):
+def test_odd_numbers_of_context_frames_differ_early(theirs, krea, frames, block, measured):
     latents, _ = video(krea, frames=frames, blocks=3)
     apart = per_block(latents, theirs["cases"][f"{frames} context frames"]["latents"])
     assert max(apart[:block]) < AGREES
@@ -195,7 +198,8 @@ class PromptOfBefore(RecomputedContext):
         return super().prepare(model, history, span, before, size)
 
 
-def test_its_context_at_a_change_of_prompt_is_made_under_the_old_one(theirs, krea, measured):
+def test_its_context_keeps_the_old_prompt(theirs, krea, measured):
+    """At a change of prompt."""
     prompts = {"blocks": 6, "prompts": lambda block: SECOND if block > FADE else FIRST}
     apart = per_block(video(krea, **prompts)[0], theirs["cases"]["fade"]["latents"])
     assert max(apart[: FADE + 1]) < AGREES

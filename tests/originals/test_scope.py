@@ -19,7 +19,8 @@ pytestmark = pytest.mark.originals
 
 LAYERS = replace(CONFIG, num_layers=4)
 """With two control blocks, after layers 0 and 2: at every second layer, as at 1.3B."""
-TREE, MODULE = random_tree(1, LAYERS), random_module(9, LAYERS, 2)
+TREE = random_tree(1, LAYERS)
+MODULE = random_module(9, LAYERS, 2)
 DEPTH = torch.randn(1, CONTROL_CHANNELS, SPANS[-1].stop, *SIZE, generator=generator_of(77))
 
 
@@ -36,14 +37,14 @@ def ours(strength: float) -> Tensor:
     return video_of(model, controls=(ControlClip(DEPTH, strength),))
 
 
-def test_nine_blocks_have_the_latents_of_the_original(tmp_path, measured):
+def test_latents_are_those_of_the_original(tmp_path, measured):
     """Catches: hints in the keys of the context, and control blocks that see more than their own frames."""
-    made = theirs(tmp_path, whole=1.0, half=0.5)
-    assert measured(difference(ours(1.0), made["whole"])) < AGREES
-    assert measured(difference(ours(0.5), made["half"])) < AGREES
-    assert measured(difference(ours(0.0), made["half"])) > 0.1
+    latents = theirs(tmp_path, whole=1.0, half=0.5)
+    assert measured(difference(ours(1.0), latents["whole"])) < AGREES
+    assert measured(difference(ours(0.5), latents["half"])) < AGREES
+    assert measured(difference(ours(0.0), latents["half"])) > 0.1
 
 
-def test_its_control_blocks_attend_to_the_zeros_they_are_padded_with(tmp_path, measured):
+def test_its_control_blocks_attend_to_padding(tmp_path, measured):
     """To 56 besides 72 tokens; at 480 x 832 to 56 besides 4680. And it embeds times in float32."""
     assert measured(difference(ours(1.0), theirs(tmp_path, as_it_is=True, whole=1.0)["whole"])) > 1e-3

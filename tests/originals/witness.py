@@ -30,7 +30,9 @@ CONFIG = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=16,
 Three layers: keys and values of the first depend on no other frame, of the second on no other frame's context.
 """
 
-BLOCKS, SIZE, SLOTS = 9, (8, 12), 5
+BLOCKS = 9
+SIZE = (8, 12)
+SLOTS = 5
 SPANS = plan_spans(BLOCKS, 3)
 FRAME_TOKENS = SIZE[0] * SIZE[1] // 4
 NOISE = KeyedNoise(seed=42, channels=CONFIG.in_dim, height=SIZE[0], width=SIZE[1])
@@ -43,7 +45,8 @@ def prompt(seed: int, text: str) -> Condition:
     return Condition(torch.randn(shape, generator=generator_of(seed)), text)
 
 
-FIRST, SECOND = prompt(5, "first"), prompt(6, "second")
+FIRST = prompt(5, "first")
+SECOND = prompt(6, "second")
 
 
 def tree_of(seed: int) -> WanTree:
@@ -71,10 +74,11 @@ def ask(script: str, variable: str, request: Mapping[str, Any], folder: Path) ->
     if not os.environ.get(variable):
         pytest.skip(f"no checkout: set {variable} (docs/parity.md says how)")
     checkout = Path(os.environ[variable]).resolve()
-    asked, answered = folder / "request.pt", folder / "answer.pt"
-    torch.save(request, asked)
+    question = folder / "request.pt"
+    answered = folder / "answer.pt"
+    torch.save(request, question)
     # -B: nothing is written into the checkout.
-    command = [sys.executable, "-B", str(HERE / script), str(checkout), str(asked), str(answered)]
+    command = [sys.executable, "-B", str(HERE / script), str(checkout), str(question), str(answered)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, f"{script} failed:\n{done.stderr[-3000:]}"
     answer: dict[str, Any] = torch.load(answered, weights_only=True)
@@ -99,8 +103,13 @@ def generator_over(
     name: str = "model",
     control: ControlTree | None = None,
 ) -> CausalWanGenerator:
-    preset, cpu = Preset(name=name, schedule=schedule), torch.device("cpu")
-    wan = Wan(tree=tree, ops=TorchOps(torch.float32), preset=preset, device=cpu, control=control)
+    wan = Wan(
+        tree=tree,
+        ops=TorchOps(torch.float32),
+        preset=Preset(name=name, schedule=schedule),
+        device=torch.device("cpu"),
+        control=control,
+    )
     return CausalWanGenerator(wan, name=name, context=context)
 
 
@@ -111,12 +120,13 @@ def video_of(
     spans: tuple[Span, ...] = SPANS,
 ) -> Tensor:
     """Return the latents of nine blocks, each made after those before it. `prompts`: from which block on."""
-    history, wanted = History(), FIRST
+    history = History()
+    condition = FIRST
     for span in spans:
-        wanted = (prompts or {}).get(span.index, wanted)
+        condition = (prompts or {}).get(span.index, condition)
         obeyed = tuple(control.at(span) for control in controls)
-        made = generator.generate(BlockCall(history, span, NOISE, wanted, controls=obeyed))
-        history = history.commit(Block(span, made.latents, wanted))
+        generated = generator.generate(BlockCall(history, span, NOISE, condition, controls=obeyed))
+        history = history.commit(Block(span, generated.latents, condition))
     return history.latents(0, history.frames)
 
 

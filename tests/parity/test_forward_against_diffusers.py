@@ -53,10 +53,11 @@ PARTS = {".q.": ".to_q.", ".k.": ".to_k.", ".v.": ".to_v.", ".o.": ".to_out.0."}
 
 
 class Masked:
-    """diffusers' own attention processor, told which tokens may see which."""
+    """Attend by diffusers' processor, under a mask of which tokens see which."""
 
     def __init__(self, inner, mask: Tensor) -> None:
-        self.inner, self.mask = inner, mask
+        self.inner = inner
+        self.mask = mask
 
     def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None, rotary_emb=None):
         return self.inner(attn, hidden_states, encoder_hidden_states, self.mask, rotary_emb)
@@ -95,9 +96,10 @@ def sinusoid_float64(times: Tensor, width: int) -> Tensor:
 
 
 def velocity_at_once(twin, clean: Tensor, noisy: Tensor, timestep: float, sees) -> Tensor:
-    """What diffusers predicts for `noisy` after `clean`; `sees(i, j)` says whether frame i may see frame j."""
+    """Return what diffusers predicts for `noisy` after `clean`; `sees(i, j)`: whether frame i may see frame j."""
     x = torch.cat((clean, noisy), dim=2)
-    frames, tokens = x.shape[2], (SIZE[0] // 2) * (SIZE[1] // 2)
+    frames = x.shape[2]
+    tokens = (SIZE[0] // 2) * (SIZE[1] // 2)
     mask = torch.tensor([[sees(i, j) for j in range(frames)] for i in range(frames)])
     mask = mask.repeat_interleave(tokens, 0).repeat_interleave(tokens, 1)
     for block in twin.blocks:
@@ -109,7 +111,8 @@ def velocity_at_once(twin, clean: Tensor, noisy: Tensor, timestep: float, sees) 
 
 
 def random_history(blocks: int, channels: int) -> History:
-    history, g = History(horizon=9), generator_of(11)
+    history = History(horizon=9)
+    g = generator_of(11)
     for span in plan_spans(max(blocks, 1), 3)[:blocks]:
         latents = torch.randn(1, channels, 3, *SIZE, generator=g)
         anchors = as_anchors(*(torch.rand(1, 1, 3, 8, 8, generator=g) for _ in range(3)))
@@ -118,20 +121,20 @@ def random_history(blocks: int, channels: int) -> History:
 
 
 def our_velocity(tree: WanTree, policy, history: History, timestep: str) -> tuple[Tensor, Tensor]:
-    """One denoising step, from which the predicted velocity follows: v = (x - x0) / sigma."""
+    """Return the velocity of one denoising step, v = (x - x0) / sigma, and the noise x."""
     schedule = get_schedule(timestep)
     preset = Preset(name="ours", schedule=timestep)
     wan = Wan(tree=tree, ops=TorchOps(torch.float32), preset=preset, device=torch.device("cpu"))
     generator = CausalWanGenerator(wan, name="ours", context=policy)
     span = Span(history.frames // 3, history.frames, 3)
     noise = make_noise().draw(span, 0)
-    made = generator.generate(BlockCall(history, span, make_noise(), PROMPT))
-    return (noise - made.latents) / schedule[0].sigma, noise
+    generated = generator.generate(BlockCall(history, span, make_noise(), PROMPT))
+    return (noise - generated.latents) / schedule[0].sigma, noise
 
 
 @pytest.mark.parametrize("config", SIZES, ids=lambda c: f"{c.num_heads}x{c.dim // c.num_heads}")
 @pytest.mark.parametrize("timestep, exact_time, tolerance", [("1000", True, 1e-5), ("625", False, 1e-4)])
-def test_a_first_block_is_the_ordinary_model(config, timestep, exact_time, tolerance):
+def test_first_block_is_the_ordinary_model(config, timestep, exact_time, tolerance):
     """No context: the plain bidirectional forward with one timestep for all frames."""
     tree = random_tree(3, config)
     ours, noise = our_velocity(tree, RollingContext(window=9), random_history(0, 4), timestep)
@@ -146,9 +149,10 @@ def test_a_first_block_is_the_ordinary_model(config, timestep, exact_time, toler
 @pytest.mark.parametrize(
     "blocks, window, sink", [(1, 9, 0), (2, 9, 0), (4, 6, 0), (5, 9, 3), (7, 12, 3), (6, 10, 2), (4, 99, 0)]
 )
-def test_a_sliding_window_is_the_whole_clip_under_a_mask(config, blocks, window, sink):
+def test_window_is_the_clip_under_a_mask(config, blocks, window, sink):
     """Catches: eviction inside `generate`, ring slots off by one, relative instead of absolute positions."""
-    tree, history = random_tree(4, config), random_history(blocks, 4)
+    tree = random_tree(4, config)
+    history = random_history(blocks, 4)
 
     def sees(i: int, j: int) -> bool:
         stop = 3 * (i // 3) + 3
@@ -161,10 +165,11 @@ def test_a_sliding_window_is_the_whole_clip_under_a_mask(config, blocks, window,
 
 @pytest.mark.parametrize("window", [1, 2, 3, 5, 6])
 @pytest.mark.parametrize("blocks", [1, 2, 4])
-def test_recomputed_context_is_a_short_clip_that_begins_with_an_image(blocks, window):
+def test_recomputed_context_is_a_clip_from_an_image(blocks, window):
     """The window restarts at position 0; past the clip's start its first frame is encoded anew from its pixels."""
     config = SIZES[0]
-    tree, history = random_tree(5, config), random_history(blocks, 4)
+    tree = random_tree(5, config)
+    history = random_history(blocks, 4)
 
     def encode(frame: Tensor) -> Tensor:
         return torch.cat((frame, frame[:, :, :1]), 2).transpose(1, 2)[..., ::2, ::2] * 3 - 1
@@ -184,15 +189,15 @@ def test_recomputed_context_is_a_short_clip_that_begins_with_an_image(blocks, wi
     torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
 
 
-def test_a_model_saved_by_diffusers_loads_with_every_tensor_in_its_place(tmp_path):
-    """By the names of the twins above, whose forward shows that each is in its place."""
+def test_model_saved_by_diffusers_loads(tmp_path):
+    """With every tensor in its place, as the forward of the twins above shows."""
     config = replace(SIZES[0], dim=128, num_heads=1, in_dim=16, out_dim=16, text_len=512)
     twin = diffusers_twin(random_tree(3, config), config)
     twin.save_pretrained(tmp_path, max_shard_size="40KB")
-    found = open_wan(tmp_path)
-    assert (found.config, found.naming, found.unused) == (config, "diffusers names", ())
-    again = diffusers_twin(load_wan(tmp_path).tree, config).state_dict()
-    assert all(torch.equal(again[name], tensor) for name, tensor in twin.state_dict().items())
+    file = open_wan(tmp_path)
+    assert (file.config, file.naming, file.unused) == (config, "diffusers names", ())
+    loaded = diffusers_twin(load_wan(tmp_path).tree, config).state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in twin.state_dict().items())
 
 
 def test_far_positions_keep_their_precision():

@@ -1,4 +1,4 @@
-"""Files of prompts: tables, text, and what is nearly a direction."""
+"""Files of prompts: tables, stories, and what is nearly a direction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from sdvg_core.errors import BadInput
 from sdvg_core.text.prompt_files import read_prompt_list
-from sdvg_core.text.prompts import read_video_prompt, taken_as_text
+from sdvg_core.text.prompts import read_prompt, read_video_prompt, taken_as_text
 
 ROWS = [("a sea, calm", 7, 2), ("a lake", None, 0)]
 TABLES = {
@@ -31,7 +31,7 @@ def test_each_row_of_a_table_is_a_video(tmp_path, name):
     assert [(*prompt.texts, prompt.seed, prompt.first) for prompt in prompts] == ROWS
 
 
-def test_a_prompt_of_a_table_may_change(tmp_path):
+def test_prompt_of_a_table_may_change(tmp_path):
     (tmp_path / "a.csv").write_text('prompt\n"1: a sea\n5: a storm"\na lake\n', encoding="utf-8")
     first, second = read_prompt_list(tmp_path / "a.csv")
     assert first.entries == ((0, "a sea"), (4, "a storm"))
@@ -66,7 +66,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("name", "text"), REFUSED, ids=range(len(REFUSED)))
-def test_a_table_that_cannot_be_read_is_refused(tmp_path, name, text):
+def test_unreadable_table_is_refused(tmp_path, name, text):
     """Catches: a column that is passed over without a word, or taken for prompts."""
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(BadInput) as refusal:
@@ -77,10 +77,55 @@ def test_a_table_that_cannot_be_read_is_refused(tmp_path, name, text):
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 @pytest.mark.parametrize("name", ["/proc/kmsg", "/proc/self/environ"])
-def test_a_file_of_the_system_is_not_waited_for(name):
+def test_file_of_the_system_is_not_waited_for(name):
     """Catches: a file of 0 bytes that gives one for every message of the kernel, for ever."""
     with pytest.raises(BadInput, match="it is empty"):
         read_prompt_list(Path(name))
+
+
+# --- a story, whose lines name blocks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1: a sea\n5 strength light: a storm",
+        "a sea\n5: a storm\n12: a lake",
+        "1: a sea\n5 cut: a storm",
+        "1: a sea",
+    ],
+)
+def test_story_means_the_same_in_file_and_option(tmp_path: Path, text: str) -> None:
+    """Catches: one spelling with two meanings, as three videos of a story of three lines."""
+    path = tmp_path / "story.txt"
+    path.write_text(f"# storyboard\n\n{text}\n")
+    assert read_prompt_list(path) == (read_prompt(text),)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("1: a sea\nwith gulls", "'with gulls' names none"),
+        ("a ball\na cube\n5: a storm", "'a cube' names none"),
+        ("a sea\n7: a storm\n5: a lake", "start at blocks 1, 7, 5"),
+        ("5: a storm", "the first block has no prompt"),
+    ],
+)
+def test_mixed_list_and_story_is_refused(tmp_path: Path, text: str, fault: str) -> None:
+    path = tmp_path / "story.txt"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=fault):
+        read_prompt_list(path)
+
+
+def test_story_in_a_file_may_state_first_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "story.txt"
+    path.write_text("[first 2] a sea\n5: a storm\n")
+    (prompt,) = read_prompt_list(path)
+    assert (prompt.first, prompt.entries) == (2, ((0, "a sea"), (4, "a storm")))
+
+
+# --- what is nearly a direction
 
 
 @pytest.mark.parametrize(
@@ -96,7 +141,7 @@ def test_a_file_of_the_system_is_not_waited_for(name):
         "\u0665 cut: a storm",
     ],
 )
-def test_what_is_nearly_a_direction_is_noted(text):
+def test_near_direction_is_noted(text):
     """Catches: a number that becomes a word of the prompt, without a word."""
     [note] = taken_as_text(read_video_prompt(text).texts)
     assert "taken as text" in note

@@ -1,11 +1,10 @@
-"""Prompts: their lines, how they are cleaned, and their embeddings, bit for bit those of transformers."""
+"""The text encoder: embeddings bit for bit those of transformers, from every layout of the weights."""
 
 from __future__ import annotations
 
 import io
 import logging
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,7 @@ from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
 from sdvg_core.errors import BadInput
 from sdvg_core.loading.inspection import inspect_file
-from sdvg_core.settings.request import Strength, read_strengths
-from sdvg_core.text.prompt_files import read_prompt_list
-from sdvg_core.text.prompts import clean_prompt, notes_on_starts, read_prompt
+from sdvg_core.text.prompts import clean_prompt
 from sdvg_core.text.umt5 import load_tokenizer, load_umt5, read_umt5_sizes
 from sdvg_core.weights.model_files import TEXT_ENCODER
 from sdvg_core.weights.weight_file import TensorInfo, WeightFile
@@ -124,9 +121,9 @@ def reference_ids(words, prompt):
 
 @torch.inference_mode()
 def reference_embedding(model, words, prompt):
-    given = reference_ids(words, prompt)
-    hidden = model(input_ids=given.input_ids, attention_mask=given.attention_mask).last_hidden_state
-    length = int(given.attention_mask.sum())
+    tokens = reference_ids(words, prompt)
+    hidden = model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask).last_hidden_state
+    length = int(tokens.attention_mask.sum())
     hidden[:, length:] = 0
     return hidden
 
@@ -135,34 +132,34 @@ def reference_embedding(model, words, prompt):
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
-def test_ids_are_those_of_the_transformers_tokenizer(words, prompt):
+def test_ids_are_those_of_transformers(words, prompt):
     ids = load_tokenizer(words).ids(clean_prompt(prompt), 512)
     expected = reference_ids(words, prompt)
     assert ids == expected.input_ids[expected.attention_mask.bool()].tolist()
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
-def test_the_embedding_is_transformers_with_zeros_after_the_end(model, words, released, prompt):
+def test_embedding_is_transformers_with_zeros_after_end(model, words, released, prompt):
     embedding = load_umt5(released, dtype=torch.float32).encode(prompt)
     assert embedding.shape == (1, 512, 24)
     assert torch.equal(embedding, reference_embedding(model, words, prompt))
 
 
-def test_in_bfloat16_too(model, words, released):
+def test_bfloat16_embedding_is_transformers(model, words, released):
     halved = UMT5EncoderModel.from_pretrained(released / "text_encoder").to(torch.bfloat16).eval()
     embedding = load_umt5(released).encode("the calm lake")
     assert embedding.dtype == torch.bfloat16
     assert torch.equal(embedding, reference_embedding(halved, words, "the calm lake"))
 
 
-def test_a_prompt_of_too_many_tokens_is_cut_but_still_ends(words, released, caplog):
+def test_overlong_prompt_keeps_its_end_token(words, released, caplog):
     """Catches a cut that takes the end token with it."""
     tokenizer = load_tokenizer(words)
     whole = tokenizer.pieces.encode(LONG)
     assert len(whole) > 600
     with caplog.at_level(logging.WARNING):
         ids = tokenizer.ids(LONG, 512)
-    assert (len(ids), ids[:511], ids[511]) == (512, whole[:511], tokenizer.pieces.eos_id())
+    assert ids == [*whole[:511], tokenizer.pieces.eos_id()]
     assert f"{len(whole) + 1} tokens" in caplog.text
     assert load_umt5(released).encode(LONG)[0, 511].any()
 
@@ -171,7 +168,7 @@ def test_a_prompt_of_too_many_tokens_is_cut_but_still_ends(words, released, capl
 
 
 def to_original(weights):
-    """Hugging Face's names as the original release has them."""
+    """Return the weights under the names of the original release."""
     moves = [
         (r"^shared", "token_embedding"),
         (r"^encoder\.final_layer_norm", "norm"),
@@ -192,7 +189,7 @@ def to_original(weights):
     return renamed
 
 
-def own_weights(model):
+def weights_of(model):
     return {name: t.clone() for name, t in model.state_dict().items() if name != "encoder.embed_tokens.weight"}
 
 
@@ -204,7 +201,7 @@ def as_comfy(model, folder, spiece):
 
 def as_original(model, folder, spiece):
     path = folder / "models_t5_umt5-xxl-enc.pth"
-    torch.save(to_original(own_weights(model)), path)
+    torch.save(to_original(weights_of(model)), path)
     (folder / "google" / "umt5-xxl").mkdir(parents=True)
     (folder / "google" / "umt5-xxl" / "spiece.model").write_bytes(spiece)
     return path
@@ -213,7 +210,7 @@ def as_original(model, folder, spiece):
 def as_whole_umt5(model, folder, spiece):
     """A checkpoint of encoder and decoder, which names the token table as the encoder's."""
     path = folder / "model.safetensors"
-    weights = own_weights(model)
+    weights = weights_of(model)
     weights["encoder.embed_tokens.weight"] = weights.pop("shared.weight")
     save_file({**weights, "decoder.final_layer_norm.weight": torch.ones(24), "lm_head.weight": torch.ones(2)}, path)
     (folder / "spiece.model").write_bytes(spiece)
@@ -224,9 +221,9 @@ def as_part(model, folder, spiece):
     """A saved pipeline, or a file with all models, as ComfyUI writes it."""
     path = folder / "all.safetensors"
     encoder = umt5_to_comfy(model.state_dict(), spiece)
-    under = {f"text_encoders.umt5xxl.transformer.{name}": tensor for name, tensor in encoder.items()}
-    under["text_encoders.spiece_model"] = under.pop("text_encoders.umt5xxl.transformer.spiece_model")
-    save_file({**under, "vae.conv1.weight": torch.ones(1), "logit_scale": torch.ones(1)}, path)
+    part = {f"text_encoders.umt5xxl.transformer.{name}": tensor for name, tensor in encoder.items()}
+    part["text_encoders.spiece_model"] = part.pop("text_encoders.umt5xxl.transformer.spiece_model")
+    save_file({**part, "vae.conv1.weight": torch.ones(1), "logit_scale": torch.ones(1)}, path)
     return path
 
 
@@ -242,19 +239,19 @@ LAYOUTS = [as_comfy, as_original, as_whole_umt5, as_part, as_original_part]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
-def test_every_published_layout_holds_the_same_encoder(model, words, spiece, tmp_path, layout):
+def test_published_layouts_hold_the_same_encoder(model, words, spiece, tmp_path, layout):
     encoder = load_umt5(layout(model, tmp_path, spiece), dtype=torch.float32)
     assert torch.equal(encoder.encode("a red boat"), reference_embedding(model, words, "a red boat"))
 
 
-def test_a_text_encoder_under_a_prefix_is_inspected_as_one(model, spiece, tmp_path):
-    findings = inspect_file(as_part(model, tmp_path, spiece))
-    assert (findings["kind"], findings["would load"]) == (TEXT_ENCODER, "yes")
+def test_doctor_recognises_an_encoder_under_a_prefix(model, spiece, tmp_path):
+    facts = inspect_file(as_part(model, tmp_path, spiece))
+    assert (facts["kind"], facts["would load"]) == (TEXT_ENCODER, "yes")
 
 
-def test_two_text_encoders_in_a_file_are_refused(model, tmp_path):
+def test_two_encoders_in_a_file_are_refused(model, tmp_path):
     """Catches: the first of two, which may be another model's."""
-    weights = own_weights(model)
+    weights = weights_of(model)
     both = {f"{prefix}.{name}": tensor.clone() for prefix in ("t5", "umt5") for name, tensor in weights.items()}
     save_file(both, tmp_path / "all.safetensors")
     with pytest.raises(BadInput, match=r"several text encoders \(t5\., umt5\.\)"):
@@ -265,8 +262,9 @@ MARK = torch.frombuffer(bytearray(b'{"format": "float8_e4m3fn"}'), dtype=torch.u
 
 
 def quantise(weights, scale_name):
-    """The file as ComfyUI quantises it, and the weights it stands for."""
-    stored, meant = {}, {}
+    """Return tensors as ComfyUI quantises them, and the weights that they stand for."""
+    stored = {}
+    meant = {}
     for name, tensor in weights.items():
         layer = name.rpartition(".")[0]
         if layer.endswith((".q", ".k", ".v", ".o", "wi_0", "wi_1", "wo")):
@@ -275,7 +273,8 @@ def quantise(weights, scale_name):
             meant[name] = stored[name].float() * scale
             stored[f"{layer}.{scale_name}"] = scale
         else:
-            stored[name] = meant[name] = tensor
+            stored[name] = tensor
+            meant[name] = tensor
     return stored, meant
 
 
@@ -289,8 +288,8 @@ Q = "encoder.block.0.layer.0.SelfAttention.q"
         ("weight_scale", {f"{Q}.input_scale": torch.ones(()), f"{Q}.comfy_quant": MARK}),
     ],
 )
-def test_scaled_fp8_is_brought_back_to_its_values(model, words, tmp_path, scale_name, extras):
-    stored, meant = quantise(own_weights(model), scale_name)
+def test_scaled_fp8_is_multiplied_by_its_scale(model, words, tmp_path, scale_name, extras):
+    stored, meant = quantise(weights_of(model), scale_name)
     save_file({**stored, **extras}, tmp_path / "fp8.safetensors")
     twin = make_model()
     twin.load_state_dict(meant, strict=False)
@@ -300,7 +299,7 @@ def test_scaled_fp8_is_brought_back_to_its_values(model, words, tmp_path, scale_
     assert not torch.equal(embedding, reference_embedding(model, words, "a red boat"))
 
 
-def test_other_sizes_come_from_the_shapes(words, spiece, tmp_path):
+def test_sizes_come_from_the_shapes(words, spiece, tmp_path):
     """More heads times head width than channels, one layer, fewer buckets."""
     model = make_model(d_model=8, d_kv=6, d_ff=12, num_layers=1, num_heads=4, relative_attention_num_buckets=8)
     encoder = load_umt5(as_comfy(model, tmp_path, spiece), dtype=torch.float32)
@@ -312,9 +311,7 @@ def test_other_sizes_come_from_the_shapes(words, spiece, tmp_path):
 BIAS = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 WO = "encoder.block.1.layer.1.DenseReluDense.wo"
 SPOILED = {
-    "sample.safetensors is no UMT5, with .*; give umt5_xxl": lambda w: {
-        "blocks.0.self_attn.q.weight": torch.ones(2, 2)
-    },
+    "is no UMT5, with .*; give umt5_xxl": lambda w: {"blocks.0.self_attn.q.weight": torch.ones(2, 2)},
     "is no UMT5, with a position bias in every layer": lambda w: {
         n: t for n, t in w.items() if n == BIAS or "attention_bias" not in n
     },
@@ -328,8 +325,8 @@ SPOILED = {
 }
 
 
-def test_umt5_xxl_without_its_last_layer_is_no_smaller_encoder():
-    shapes = {name: tuple(tensor.shape) for name, tensor in own_weights(make_model(num_layers=23)).items()}
+def test_umt5_xxl_without_its_last_layer_is_refused():
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights_of(make_model(num_layers=23)).items()}
     info = {name: TensorInfo(shape, torch.float16) for name, shape in shapes.items()}
     info["shared.weight"] = TensorInfo((256384, 4096), torch.float16)
     file = WeightFile(Path("xxl.safetensors"), "", info, lambda name: torch.ones(1), {name: name for name in info})
@@ -337,203 +334,37 @@ def test_umt5_xxl_without_its_last_layer_is_no_smaller_encoder():
         read_umt5_sizes(file)
 
 
-@pytest.mark.parametrize("words_of_error", SPOILED)
-def test_a_file_that_is_not_the_whole_encoder_is_refused_by_name(tmp_path, words, words_of_error):
-    save_file(own_weights(make_model()), tmp_path / "sample.safetensors")
-    assert load_umt5(tmp_path / "sample.safetensors", tokenizer=words).encode("boat").shape == (1, 512, 24)
-    save_file(SPOILED[words_of_error](own_weights(make_model())), tmp_path / "sample.safetensors")
-    with pytest.raises(BadInput, match=words_of_error):
+@pytest.mark.parametrize("fault", SPOILED)
+def test_incomplete_or_foreign_encoder_is_refused(tmp_path, words, fault):
+    save_file(SPOILED[fault](weights_of(make_model())), tmp_path / "sample.safetensors")
+    with pytest.raises(BadInput, match=fault):
         load_umt5(tmp_path / "sample.safetensors", tokenizer=words)
 
 
 @pytest.mark.parametrize("rows", [3, 1000])
-def test_the_tokenizer_of_another_model_is_refused(tmp_path, words, rows):
-    """Ids beyond the table would crash in the layers; far fewer ids would be the wrong words, silently."""
-    save_file(own_weights(make_model(vocab_size=rows)), tmp_path / "sample.safetensors")
+def test_tokenizer_of_another_model_is_refused(tmp_path, words, rows):
+    """Catches: ids beyond the table, which crash in the layers, and too few ids, which are other words."""
+    save_file(weights_of(make_model(vocab_size=rows)), tmp_path / "sample.safetensors")
     with pytest.raises(BadInput, match=rf"has \d+ entries, not the {rows} of"):
         load_umt5(tmp_path / "sample.safetensors", tokenizer=words)
 
 
-def test_a_missing_tokenizer_is_refused_with_where_to_get_it(tmp_path):
-    save_file(own_weights(make_model()), tmp_path / "sample.safetensors")
+def test_missing_tokenizer_is_refused_with_its_source(tmp_path):
+    save_file(weights_of(make_model()), tmp_path / "sample.safetensors")
     with pytest.raises(BadInput, match="google/umt5-xxl from Hugging Face"):
         load_umt5(tmp_path / "sample.safetensors")
 
 
 @pytest.mark.parametrize(
-    "name, content, words_of_error",
-    [
-        ("spiece.model", b"no model", "is damaged"),
-        ("spiece.model", b"", "is damaged"),
-        ("vocab.txt", b"boat", "is damaged"),
-    ],
+    "name, content", [("spiece.model", b"no model"), ("spiece.model", b""), ("vocab.txt", b"boat")]
 )
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, name, content, words_of_error):
+def test_file_that_is_no_tokenizer_is_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(BadInput, match=words_of_error):
+    with pytest.raises(BadInput, match="is damaged"):
         load_tokenizer(tmp_path / name)
 
 
-def test_a_tokenizer_without_end_token_is_refused(tmp_path):
+def test_tokenizer_without_end_token_is_refused(tmp_path):
     (tmp_path / "spiece.model").write_bytes(trained_pieces(eos_id=-1, unk_id=1))
     with pytest.raises(BadInput, match=r"spiece\.model has no end token;"):
         load_tokenizer(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "text, entries",
-    [
-        ("a calm sea", ((0, "a calm sea"),)),
-        (
-            "a calm sea\nwith gulls\n5: a storm\nwith rain",
-            ((0, "a calm sea\nwith gulls"), (4, "a storm\nwith rain")),
-        ),
-        ("1: a calm sea\r\n 12 : a storm", ((0, "a calm sea"), (11, "a storm"))),
-        ("a calm sea\n5 cut: a storm", ((0, "a calm sea"), (4, "a storm"))),
-        ("a sea\n5 cute: a cat", ((0, "a sea\n5 cute: a cat"),)),
-        ("a calm sea\n5:\na storm", ((0, "a calm sea"), (4, "a storm"))),
-        # What only looks like a line of a block.
-        ("a sea\n16:9, wide", ((0, "a sea\n16:9, wide"),)),
-        ("a clock at\n10:30 in the morning", ((0, "a clock at\n10:30 in the morning"),)),
-        ("a sea\n3 boats: red ones", ((0, "a sea\n3 boats: red ones"),)),
-        ("a sea\nShot 5: a storm", ((0, "a sea\nShot 5: a storm"),)),
-        ("a sea\u2028" + "5: a storm", ((0, "a sea\u2028" + "5: a storm"),)),
-    ],
-)
-def test_a_line_with_a_number_and_a_colon_begins_a_prompt_and_others_go_on_with_it(text, entries) -> None:
-    assert read_prompt(text).entries == entries
-
-
-def test_a_strength_needs_no_prompt_and_may_have_one() -> None:
-    read = read_prompt("a sea\n3 strength light:\n7 strength 0.6: a lake")
-    assert read.entries == ((0, "a sea"), (6, "a lake"))
-    assert read.strengths == ((2, "light"), (6, "0.6"))
-
-
-@pytest.mark.parametrize(
-    "text, fault",
-    [
-        ("a sea\n0: a storm", "of block 0"),
-        ("a sea\n7: a storm\n5: a lake", "start at blocks 1, 7, 5"),
-        ("a sea\n1: a storm", "start at blocks 1, 1"),
-        ("5: a storm", "the first block has no prompt; write one before that of block 5"),
-        ("a sea\n5:", "block 5 says nothing"),
-        ("a sea\n5 strength much: a storm", "'much' is not a strength"),
-        ("a sea\n5 strength 7: a storm", "'7' is not a strength"),
-        ("3 strength light:", "describe what the video should show"),
-    ],
-)
-def test_a_line_that_cannot_be_meant_is_refused(text, fault) -> None:
-    with pytest.raises(BadInput, match=fault):
-        read_prompt(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "1: a sea\n5 strength light: a storm",
-        "a sea\n5: a storm\n12: a lake",
-        "1: a sea\n5 cut: a storm",
-        "1: a sea",
-    ],
-)
-def test_lines_that_name_blocks_mean_the_same_in_a_file_and_in_the_option(tmp_path: Path, text: str) -> None:
-    """The kind: one spelling with two meanings. Catches three videos of a story of three lines."""
-    path = tmp_path / "story.txt"
-    path.write_text(f"# storyboard\n\n{text}\n")
-    assert read_prompt_list(path) == (read_prompt(text),)
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("1: a sea\nwith gulls", "'with gulls' names none; number all lines for one video, or none"),
-        ("a ball\na cube\n5: a storm", "'a cube' names none"),
-        ("a sea\n7: a storm\n5: a lake", "start at blocks 1, 7, 5"),
-        ("5: a storm", "the first block has no prompt; write one before that of block 5"),
-    ],
-)
-def test_a_file_that_is_neither_a_list_nor_a_story_is_refused(tmp_path: Path, text: str, fault: str) -> None:
-    path = tmp_path / "story.txt"
-    path.write_text(text)
-    with pytest.raises(BadInput, match=fault):
-        read_prompt_list(path)
-
-
-def test_a_story_in_a_file_may_state_its_first_blocks(tmp_path: Path) -> None:
-    path = tmp_path / "story.txt"
-    path.write_text("[first 2] a sea\n5: a storm\n")
-    (read,) = read_prompt_list(path)
-    assert (read.first, read.entries) == (2, ((0, "a sea"), (4, "a storm")))
-
-
-def test_a_prompt_that_no_block_reaches_is_noted() -> None:
-    note = "The prompt from block 12 on is not shown: the video ends with block 9."
-    assert notes_on_starts(read_prompt("a sea\n9: a storm\n12: a lake").starts, range(9)) == (note,)
-
-
-@pytest.mark.parametrize(
-    ("new", "counts"),
-    [
-        (range(9), ()),
-        (range(2, 11), ("block 4 is new block 2", "block 9 is new block 7")),
-        (range(8, 17), ("block 9 is new block 1",)),
-        (range(9, 12), ()),
-    ],
-)
-def test_a_line_has_both_numbers_after_a_clip(new: range, counts: tuple[str, ...]) -> None:
-    """Catches: lines that count the clip's blocks, beside takes and squares that do not, with neither said."""
-    notes = notes_on_starts(read_prompt("a sea\n4: a storm\n9: a lake").starts, new)
-    assert [note.partition(": ")[2] for note in notes] == ([f"{', '.join(counts)}."] if counts else [])
-
-
-def test_a_strength_holds_until_the_next_one() -> None:
-    strong, light, number = Strength(skip=1), Strength(skip=3), Strength(share=0.6)
-    assert read_strengths("strong", 2) == (strong, strong)
-    assert read_strengths("strong,2:light,4:0.6", 5) == (strong, light, light, number, number)
-    for text, fault in (("strong,6:light", "no block"), ("strong,light", "no block"), ("strong,2:", "is no")):
-        with pytest.raises(BadInput, match=fault):
-            read_strengths(text, 5)
-
-
-def test_a_cut_belongs_to_the_block_whose_line_states_it():
-    read = read_prompt("a sea\n3: a storm\n12 cut: a harbour\n15\tcut strength light: a lake")
-    assert read.cuts == (11, 14)
-    assert read.strengths == ((14, "light"),)
-    embeddings = dict.fromkeys(read.texts)
-    assert [read.conditions(embeddings)(at).cut for at in (0, 2, 10, 11, 13, 14)] == [False] * 3 + [True] * 3
-    for silent in ("12 cut:", "12 cut strength light:"):
-        with pytest.raises(BadInput, match="says nothing"):
-            read_prompt(f"a sea\n{silent}")
-
-
-# --- cleaning
-
-
-@pytest.mark.parametrize(
-    "prompt, cleaned",
-    [
-        ("  a \t boat\n\n at dawn ", "a boat at dawn"),
-        ("dogs &amp;amp; kites", "dogs & kites"),
-        ("caf\u00c3\u00a9 at night", "café at night"),  # UTF-8 that was once read as Latin-1
-        ("the boat\u2019s sail", "the boat's sail"),
-        ("a\u3000boat", "a boat"),
-        ("a\x1b[31m red\x00 boat", "a red boat"),
-    ],
-)
-def test_prompts_are_cleaned(prompt, cleaned):
-    assert clean_prompt(prompt) == cleaned
-
-
-@pytest.mark.parametrize("prompt", ["", " \n", "&nbsp;"])
-def test_a_prompt_that_is_empty_after_cleaning_is_refused(prompt):
-    with pytest.raises(BadInput, match="the prompt is empty; describe"):
-        clean_prompt(prompt)
-
-
-def test_without_ftfy_ascii_is_cleaned_and_anything_else_refused(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ftfy", None)
-    assert clean_prompt(" a &lt;red&gt;  boat ") == "a <red> boat"
-    for prompt in ("café", "a\x00boat"):
-        with pytest.raises(BadInput, match="pip install ftfy"):
-            clean_prompt(prompt)

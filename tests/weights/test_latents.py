@@ -1,0 +1,86 @@
+"""Latents come back as they were saved, and say how their clip began."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from sdvg_core.engine.plan import Lead
+from sdvg_core.errors import BadInput
+from sdvg_core.weights.latents import lead_metadata, load_latents, read_lead, save_latents
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_latents_and_metadata_come_back_unchanged(tmp_path, dtype):
+    latents = torch.randn(1, 16, 6, 4, 5, generator=torch.Generator().manual_seed(3)).to(dtype)
+    metadata = {"seed": 42, "block_frames": 3, "size": [40, 32], "prompts": ["a red fox"]}
+    save_latents(tmp_path / "latents.safetensors", latents, metadata)
+    read = load_latents(tmp_path / "latents.safetensors")
+    assert torch.equal(read.latents, latents)
+    assert read.latents.dtype is dtype
+    assert read.metadata == metadata
+
+
+@pytest.mark.parametrize(
+    "name, tensor, sentence",
+    [
+        ("latent_tensor", torch.zeros(1, 16, 3, 2, 2), "holds latent_tensor, no tensor latents"),
+        ("latents", torch.zeros(16, 3, 2, 2), r"\(16, 3, 2, 2\), not one video's"),
+        ("latents", torch.zeros(2, 16, 3, 2, 2), r"\(2, 16, 3, 2, 2\), not one video's"),
+        ("latents", torch.zeros(1, 16, 3, 2, 2, dtype=torch.int8), "latents.safetensors are int8 of"),
+        (
+            "latents",
+            torch.zeros(1, 16, 3, 2, 2, dtype=torch.float64),
+            "are float64 of .* in float32, bfloat16 or float16; give",
+        ),
+        ("latents", torch.full((1, 16, 3, 2, 2), float("nan")), "hold NaN or infinity"),
+    ],
+)
+def test_file_without_latents_is_refused(tmp_path, name, tensor, sentence):
+    save_file({name: tensor}, tmp_path / "latents.safetensors")
+    with pytest.raises(BadInput, match=sentence):
+        load_latents(tmp_path / "latents.safetensors")
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000], ids=["cut", "list", "deep"])
+def test_broken_metadata_is_refused(tmp_path, text):
+    save_file({"latents": torch.zeros(1, 16, 3, 2, 2)}, tmp_path / "latents.safetensors", {"sdvg": text})
+    with pytest.raises(BadInput, match=r"latents\.safetensors has damaged metadata \(sdvg is not a JSON object\)"):
+        load_latents(tmp_path / "latents.safetensors")
+
+
+# --- how the clip began
+
+CLIP = torch.randn(1, 4, 12, 2, 2, generator=torch.Generator().manual_seed(0))
+IMAGE = Lead(frames=12, start_image_frames=3)
+PIXELS = Lead(frames=12, from_pixels=9)
+
+
+@pytest.mark.parametrize("lead", [IMAGE, PIXELS], ids=["image", "pixels"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("first", "last", "begins"), [(0, 12, True), (0, 6, True), (0, 2, True), (3, 12, False)])
+def test_cut_clip_keeps_its_lead_with_its_beginning(first, last, begins, dtype, lead, tmp_path):
+    """Catches a tail that is taken for a start image, whose pixels are then left out of the video."""
+    clip = CLIP.to(dtype)
+    values = lead_metadata(lead, clip)
+    cut = clip[:, :, first:last]
+    frames = last - first
+    wanted = Lead(frames=frames)
+    if begins:
+        image = min(lead.start_image_frames, frames)
+        wanted = Lead(frames=frames, start_image_frames=image, from_pixels=min(lead.from_pixels, frames))
+    assert read_lead(values, cut) == wanted
+    save_latents(tmp_path / "cut.safetensors", cut, values)
+    file = load_latents(tmp_path / "cut.safetensors")
+    assert read_lead(file.metadata, file.latents) == wanted
+
+
+def test_changed_values_keep_the_lead():
+    """A node between two samplers may sharpen latents; how many frames came as pixels is still true."""
+    assert read_lead(lead_metadata(PIXELS, CLIP), CLIP * 1.01) == PIXELS
+
+
+def test_clip_without_a_lead_has_no_metadata():
+    assert lead_metadata(Lead(frames=12), CLIP) == {}
+    assert read_lead({}, CLIP) == Lead(frames=12)
