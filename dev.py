@@ -121,7 +121,8 @@ def check_page() -> int:
 
 def check(python: str) -> int:
     """Lint and check types; say what is wrong as soon as it is known, and return the code of what failed first."""
-    for words in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["tools.check_types"]):
+    checks = ["ruff check .", "ruff format --check .", "tools.check_types", "tests.shape --check"]
+    for words in map(str.split, checks):
         done = subprocess.run([python, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             tell(f"\n$ python -m {' '.join(words)}   FAILED\n{done.stdout}{done.stderr}")

@@ -128,7 +128,8 @@ export function earlierOf(runs, shown) {
  * @param {Run} other
  */
 export function differsFrom(run, other) {
-  const [before, now] = [run.done?.digests, other.done?.digests];
+  const before = run.done?.digests;
+  const now = other.done?.digests;
   if (!before || !now) return undefined;
   const at = now.findIndex((digest, i) => digest !== before[i]);
   return at < 0 ? undefined : at + 1;

@@ -290,7 +290,8 @@ function newBlocks(shots) {
  * @param {ShotBoard} next
  */
 export function changed(board, next) {
-  const [before, after] = [blocksOf(board), blocksOf(next)];
+  const before = blocksOf(board);
+  const after = blocksOf(next);
   const same = after.findIndex((block, i) => block !== before[i]);
   const from = same < 0 ? after.length + 1 : same + 1;
   return { from, count: after.length - from + 1 };

@@ -118,7 +118,7 @@ def test_csv_leaves_a_missing_value_empty(study):
     assert first[-2:] == ["", ""]
 
 
-def test_metric_without_a_value_is_left_out_of_seeds():
+def test_mean_over_seeds_leaves_out_missing_values():
     rows = [row_of("way", "prompt 0", 0.5), {**row_of("way", "prompt 0", None), "seed": 2}]
     table = make_table(rows, ["prompt 0"], [1, 2])
     assert table.per_prompt("way", metric("at_its_place")) == [0.5]

@@ -36,7 +36,8 @@ def without(base: list[str], *roles: str) -> list[str]:
 
 def override(base: list[str], *more: str) -> list[str]:
     """Return options in which each is given once, as the last of `base` and `more` gives it."""
-    flag, given = "", dict[str, list[str]]()
+    flag = ""
+    given = dict[str, list[str]]()
     for word in (*base, *more):
         if word.startswith("--"):
             flag = word

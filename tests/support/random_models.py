@@ -34,11 +34,15 @@ from sdvg_core.weights.quantized import Fp8Linear, multiply_in_fp8
 from sdvg_core.weights.weight_file import WeightFile
 
 Net = TypeVar("Net", bound=nn.Module)
-PROMPT, PROMPT_TOKENS = "a red fox runs through deep snow at dawn", 40
-TAE_WIDTHS, TAE_SEED = (256, 128, 64, 64), 2
+PROMPT = "a red fox runs through deep snow at dawn"
+PROMPT_TOKENS = 40
+TAE_WIDTHS = (256, 128, 64, 64)
+TAE_SEED = 2
 
 # The tiny scale. The text's width is the trained set's, so that each may read the other's text.
-TEXT_WIDTH, VAE_BASE, WORDS = 128, 8, 128
+TEXT_WIDTH = 128
+VAE_BASE = 8
+WORDS = 128
 DRAFTER = WanConfig(dim=128, ffn_dim=256, num_layers=2, num_heads=1, text_dim=TEXT_WIDTH)
 TARGET = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=TEXT_WIDTH)
 REWARD = ImageRewardConfig(
@@ -88,7 +92,8 @@ class Models:
 
 def random_models(request: PlanRequest, device: torch.device, *, fp8: str | None = None) -> Models:
     """Make the models of a request. `fp8`: keep the target's linear weights in fp8; `fast`: multiply in it."""
-    random, aside = Random(device, 0), Random(device, 1)
+    random = Random(device, 0)
+    aside = Random(device, 1)
     dtype = DTYPES[request.dtype]
     drafter = random_wan(request.drafter.config, dtype, random)
     target = random_wan(request.target.config, dtype, random, fp8=fp8 == "stored")
@@ -116,7 +121,8 @@ def fast_codec(
     name: DecoderName, request: PlanRequest, device: torch.device, layers: VaeLayers, compiler: Backend | None
 ) -> WanCodec | TaehvCodec:
     """Return a fast decoder of random weights, as narrow against the published one as the request's VAE is."""
-    random, dtype = Random(device, TAE_SEED), DTYPES[request.vae_dtype]
+    random = Random(device, TAE_SEED)
+    dtype = DTYPES[request.vae_dtype]
     share = request.vae_base / PUBLISHED_BASE
     if name == "lightvae":
         vae = empty_wan_vae(base_dim=max(1, round(LIGHT_BASE * share)))

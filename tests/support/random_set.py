@@ -34,7 +34,8 @@ WORDS = (
     "another night day sky sea field wall video of wide shot camera light dark"
 )
 # Chosen so that some drafts of the demo reach the default tau and some fall short of it (a test checks this).
-HEAD_GAIN, HEAD_SHIFT = 4.0, 1.0
+HEAD_GAIN = 4.0
+HEAD_SHIFT = 1.0
 
 
 def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:

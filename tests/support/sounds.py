@@ -31,12 +31,15 @@ def tone(
     pace = 25 if path.suffix == ".mpg" else 16
     with av.open(str(path), "w") as file:
         video: Any = file.add_stream(encoder, rate=pace)
-        video.width, video.height, video.pix_fmt = 32, 32, "yuv420p"
+        video.width = 32
+        video.height = 32
+        video.pix_fmt = "yuv420p"
         sound: Any = file.add_stream(codec, rate=rate, layout=layout, options={"strict": "experimental"})
         sound.codec_context.bit_rate = 128_000
         packets = []
         for number, frame in enumerate(greys(frames * pace // 16)):
-            frame.pts, frame.time_base = round(pace * first) + number, Fraction(1, pace)
+            frame.pts = round(pace * first) + number
+            frame.time_base = Fraction(1, pace)
             packets += video.encode(frame)
         packets += video.encode()
         samples = np.arange(rate * frames // 16)
@@ -46,7 +49,9 @@ def tone(
         for begin in range(0, len(levels), SAMPLES):
             packed = np.ascontiguousarray(levels[begin : begin + SAMPLES]).reshape(1, -1)
             part = av.AudioFrame.from_ndarray(packed, format="s16", layout=layout)
-            part.sample_rate, part.pts, part.time_base = rate, round(rate * first) + begin, Fraction(1, rate)
+            part.sample_rate = rate
+            part.pts = round(rate * first) + begin
+            part.time_base = Fraction(1, rate)
             packets += sound.encode(part)
         packets += sound.encode()
         file.mux(sorted(packets, key=lambda packet: packet.dts * packet.time_base))

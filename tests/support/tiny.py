@@ -165,7 +165,8 @@ def make_generator(
     context: ModelContext
     policy, long = LONG.get(policy, (policy, {}))
     if policy == "recompute":
-        encode, keep_first = encoder or AnchorEncoder(codec.encode), keep_first or "keep_first" in long
+        encode = encoder or AnchorEncoder(codec.encode)
+        keep_first = keep_first or "keep_first" in long
         context = RecomputedContext(encode_anchor=encode, frames=frames, keep_first=keep_first)
     else:
         chosen: dict[str, Any] = {

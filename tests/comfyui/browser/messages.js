@@ -1,5 +1,6 @@
 // What nodes tell: errors on the strip, before and during a run, and the prompt that Pocket Models shows instead.
-const [SAMPLER, POCKET] = ["SDVGSpeculativeSampler", "SDVGPocketModels"];
+const SAMPLER = "SDVGSpeculativeSampler";
+const POCKET = "SDVGPocketModels";
 const WHALES = "two whales sing over the sea"; // no prompt of the pocket world
 
 /** What the strip says of each run that is refused, as it would be sent; the prompt is WHALES then, all else as before. */
@@ -46,7 +47,8 @@ async function chooseExample(page) {
   return page.evaluate(async (type) => {
     const node = window.app.graph.nodes.find((one) => one.type === type);
     const [prompt, list] = ["prompt", "examples"].map((name) => node.widgets.find((one) => one.name === name));
-    const [before, chosen] = [prompt.value, list.options.values[2]];
+    const before = prompt.value;
+    const chosen = list.options.values[2];
     list.callback(chosen, window.app.canvas, node);
     const { inputs } = (await window.app.graphToPrompt()).output[node.id];
     const seen = { chosen, inputs, saved: node.serialize().widgets_values };

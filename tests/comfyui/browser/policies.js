@@ -56,7 +56,8 @@ function look() {
 function spoil() {
   const [node] = window.app.graph.nodes;
   const first = node.widgets.find((widget) => widget.name.startsWith("policy."));
-  const [was, other] = [first.value, node.widgets.find((widget) => widget.name === "device")];
+  const was = first.value;
+  const other = node.widgets.find((widget) => widget.name === "device");
   first.value = was + 0.2;
   other.callback?.(other.value);
   return first.value !== was;

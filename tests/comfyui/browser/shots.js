@@ -142,7 +142,8 @@ function look(page) {
       shown: element.querySelector("canvas").dataset.shown ?? null, seen: element.checkVisibility(), picture: mark(element.querySelector("canvas")),
       named: [...element.querySelectorAll("button, textarea, input")].every((one) => one.getAttribute("aria-label") || one.textContent),
     }));
-    const [button, focused] = [document.querySelector(".sdvg-shots-button"), document.activeElement];
+    const button = document.querySelector(".sdvg-shots-button");
+    const focused = document.activeElement;
     const shot = [...document.querySelectorAll(".sdvg-shot")].findIndex((one) => one.contains(focused));
     const drawn = document.querySelector(".sdvg-route").closest("[data-node-id]"); // by Nodes 2.0, which may not tell node.size
     return {

@@ -57,7 +57,8 @@ function look(page) {
       earlier: square.classList.contains("earlier"), outlined: getComputedStyle(square).outlineStyle !== "none",
       label: square.getAttribute("aria-label"), reached: square.tabIndex === 0,
     }));
-    const [stop, focused] = [document.querySelector(".sdvg-stop"), document.activeElement];
+    const stop = document.querySelector(".sdvg-stop");
+    const focused = document.activeElement;
     return {
       squares, button: document.querySelector(".sdvg-more").textContent, directions: value("directions"), takes: value("takes"),
       legend: said("legend"), detail: said("detail"), next: said("next"), said: said("status"),

@@ -1,9 +1,11 @@
 // Whose film a strip shows, and its forecast: a workflow that was run, its seed and tau changed, and copies beside it.
 const { quiet } = require("./page.js");
 
-const [SAMPLER, ROUTER] = ["SDVGSpeculativeSampler", "PlannedRouter"];
+const SAMPLER = "SDVGSpeculativeSampler";
+const ROUTER = "PlannedRouter";
 // ms, after two and all of the times at which a strip (route_strip.js) looks whether what it shows is its workflow's
-const [SOON, SETTLED] = [700, 2200];
+const SOON = 700;
+const SETTLED = 2200;
 
 /** What is shown after the run of `saved`, with other settings, and in other tabs; ends in its own tab as it began. */
 async function changeAndCopy(page, saved, options) {
