@@ -68,9 +68,10 @@ def converted(source: Path, form: str, folder: Path) -> Path:
 
 def engine_of(files: ModelFiles, formats: tuple[str, str], folder: Path) -> Engine:
     """Load a pair in two formats. Products are of float32, so that bf16 is exactly what the file holds."""
-    target, drafter = (
-        converted(source, form, folder) for source, form in zip((files.target, files.drafter), formats, strict=True)
-    )
+    assert files.target is not None
+    assert files.drafter is not None
+    target = converted(files.target, formats[0], folder)
+    drafter = converted(files.drafter, formats[1], folder)
     pair = replace(files, target=target, drafter=drafter, reward=None)
     load = pocket_options()
     return load_models(pair, load, check_models(pair, load)).build()
