@@ -68,6 +68,7 @@ def plan_request(job: Job) -> PlanRequest:
         vae_dtype=dtype_name(job.vae.vae_dtype),
         execution=replace(IN_COMFYUI, kv_dtype=job.execution.kv_dtype),
         prompts=len(job.prompts),
+        drafter_stored=stored_form(job.models["drafter"]) if "drafter" in job.models else "plain",
     )
     scorer = job.router.scorer
     if not isinstance(scorer, HostScorer):

@@ -40,6 +40,7 @@ USUAL_REQUEST: Mapping[str, Any] = {
     "blocks": DEFAULT_BLOCKS,
     "preset": DEFAULT_PRESET,
     "weight_dtype": None,
+    "drafter_dtype": "plain",
     "kv_dtype": AUTO,
     "control": False,
     "vae": "wan",
@@ -75,6 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=SUPPRESS,
         help="of the target (default: in ComfyUI auto, fp8 where it copies less; else default, as stored); int8, "
         "w4a8: a file that convert makes",
+    )
+    group.add_argument(
+        "--drafter-dtype",
+        choices=CONVERTED,
+        default=SUPPRESS,
+        help="a drafter's file that convert makes (default: bfloat16)",
     )
     group.add_argument(
         "--kv-dtype", choices=get_args(KvDtype), default=SUPPRESS, help="of keys and values (default bfloat16)"
@@ -145,6 +152,7 @@ def plans_for(options: argparse.Namespace) -> list[Plan]:
         blocks=asked.blocks,
         execution=replace(IN_COMFYUI, kv_dtype=asked.kv_dtype),
         side=asked.side_device,
+        drafter_stored=asked.drafter_dtype,
         vae=asked.vae,
     )
     if asked.control:

@@ -165,7 +165,6 @@ def plan_memory(headers: FileHeaders, options: LoadOptions, width: int, height: 
             raise BadInput("vram plans two models, but drafter and target are one; leave it out")
         return None
     files = {role: model.checkpoint for role, model in headers.models.items()}
-    target = files.get("target")
     request = replace(
         memory_request(headers, width, height, blocks),
         needed=Roles(headers.models) | Roles(["scorer"] if headers.scorer else []),
@@ -173,7 +172,8 @@ def plan_memory(headers: FileHeaders, options: LoadOptions, width: int, height: 
         execution=options.execution,
         side=side_device(options) != device,
         where="on the command line",
-        stored=_stored(options, target),
+        stored=_stored(files.get("target"), options.weight_dtype),
+        drafter_stored=_stored(files.get("drafter")),
         vae_dtype=options.vae_dtype,
         reward_dtype=options.scorer_dtype,
     )
@@ -186,14 +186,13 @@ def plan_memory(headers: FileHeaders, options: LoadOptions, width: int, height: 
     return layout
 
 
-def _stored(options: LoadOptions, target: WanCheckpoint | None) -> Stored:
-    """Return how the target's weights will be."""
-    forms = [layer.form.name for layer in target.quantisation.layers.values()] if target else []
+def _stored(file: WanCheckpoint | None, weight_dtype: WeightDtype = DEFAULT_DTYPE) -> Stored:
+    """Return how the weights of a file will be. `weight_dtype`: as asked."""
+    forms = [layer.form.name for layer in file.quantisation.layers.values()] if file else []
     if forms:
         return "int8" if "int8" in forms else "w4a8"
-    return (
-        "fp8" if options.weight_dtype != "default" or (target and target.quantisation.label != "none") else "plain"
-    )
+    rounded = weight_dtype != DEFAULT_DTYPE or (file is not None and file.quantisation.label != "none")
+    return "fp8" if rounded else "plain"
 
 
 def memory_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:

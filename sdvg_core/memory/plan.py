@@ -222,14 +222,18 @@ def savings(request: PlanRequest, usable: int) -> tuple[str, ...]:
 
 
 def layout(plan: Plan) -> str:
-    """Describe a layout: the target's dtype, and what every pass copies."""
-    dtype = plan.request.dtype if plan.stored == "plain" else plan.stored
+    """Describe a layout: the target's dtype, the drafter's if it is stored smaller, and what every pass copies."""
+    request = plan.request
+    dtypes = {"target": request.dtype if plan.stored == "plain" else plan.stored}
+    if request.drafter_stored != "plain":
+        dtypes["drafter"] = request.drafter_stored
+    stored = ", ".join(f"{role} in {dtype}" for role, dtype in dtypes.items() if role in request.parts)
     copied = " and ".join(
         f"{100 * size / plan.sizes.weights[role]:.0f} % of the {role}'s weights ({gigabytes(size)})"
         for role, size in plan.copied.items()
     )
     placed = f"{copied} are copied over in every pass" if copied else "everything stays on the device"
-    return f"target in {dtype}, {placed}" if "target" in plan.request.parts else placed
+    return ", ".join(filter(None, (stored, placed)))
 
 
 def plan_table(plans: Sequence[Plan]) -> str:

@@ -44,8 +44,8 @@ class PlanRequest:
 
     `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `side`: whether
     VAE and scorer have a second device. `stored`: how the target's weights are; None for plain or fp8, whichever
-    copies less. `vae`: the decoder. `vae_base`: base width of a Wan VAE. `needed`: models of the route (see
-    `RunPlan`). `prompts`: their number. Raises `BadInput` for invalid values.
+    copies less. `drafter_stored`: how the drafter's are. `vae`: the decoder. `vae_base`: base width of a Wan VAE.
+    `needed`: models of the route (see `RunPlan`). `prompts`: their number. Raises `BadInput` for invalid values.
     """
 
     width: int = 832
@@ -58,6 +58,7 @@ class PlanRequest:
     side: bool = False
     where: Where = "in ComfyUI"
     stored: Stored | None = None
+    drafter_stored: Stored = "plain"
     vae: DecoderName = "wan"
     vae_base: int = PUBLISHED_BASE
     vae_dtype: str = "float16"
@@ -233,7 +234,7 @@ def weight_bytes(request: PlanRequest, *, stored: Stored) -> dict[str, int]:
     towers, head = scorer_parameters(request.reward)
     weights = {
         "target": wan_bytes(request.target.config, itemsize, stored=stored),
-        "drafter": wan_bytes(request.drafter.config, itemsize),
+        "drafter": wan_bytes(request.drafter.config, itemsize, stored=request.drafter_stored),
         "vae": decoder_bytes(*request.decoder, request.itemsize("vae_dtype")),
         # The head is always float32.
         "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
@@ -266,6 +267,21 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
     return states
 
 
+def unpacking_bytes(model: WanHeader, tokens: int, itemsize: int, *, stored: Stored) -> int:
+    """Return the bytes of temporary buffers that a pass of stored weights takes more than one of plain weights.
+
+    `tokens`: of a latent frame. No card has measured those of int8 and W4A8.
+    """
+    config = model.config
+    largest = max(config.dim, config.ffn_dim) * config.dim
+    if stored == "fp8":  # one weight at a time is cast up
+        return largest * itemsize
+    if stored not in FORMATS:
+        return 0
+    inputs = model.preset.block_frames * tokens * config.ffn_dim  # in int8, beside them as they are
+    return inputs + (largest if stored == "w4a8" else 0)  # a weight's numbers in int8
+
+
 def working_bytes(request: PlanRequest, *, stored: Stored) -> Mapping[str, int]:
     """Return the bytes of temporary buffers in each phase: draft, decode, score, target."""
     itemsize = request.itemsize("dtype")
@@ -288,14 +304,8 @@ def working_bytes(request: PlanRequest, *, stored: Stored) -> Mapping[str, int]:
         if model.control_blocks:
             values = preset.block_frames * tokens[name] * CONTROL_WIDTHS * model.config.dim
             passes[name] += math.ceil(values) * itemsize
-    config = request.target.config
-    largest = max(config.dim, config.ffn_dim) * config.dim
-    if stored == "fp8":  # one weight at a time is cast up
-        passes["target"] += largest * itemsize
-    if stored in FORMATS:  # inputs in int8, beside them as they are; no card has measured it
-        passes["target"] += request.target.preset.block_frames * tokens["target"] * config.ffn_dim
-    if stored == "w4a8":  # a weight's numbers in int8
-        passes["target"] += largest
+        form = stored if name == "target" else request.drafter_stored
+        passes[name] += unpacking_bytes(model, tokens[name], itemsize, stored=form)
     encode = int(ENCODE_VALUES[layers] * request.vae_base / PUBLISHED_BASE * request.pixels) * vae_itemsize
     for name, model in request.models.items():
         if model.anchor_horizon:  # the anchor is encoded while the cache exists
@@ -338,7 +348,7 @@ class Sizes:
                     model.config,
                     request.itemsize("dtype"),
                     LAYER,
-                    stored=stored if role == "target" else "plain",
+                    stored=stored if role == "target" else request.drafter_stored,
                 )
                 for role, model in request.models.items()
             },

@@ -39,6 +39,14 @@ def test_real_pair_needs_what_the_core_plans(request_of_the_pair):
     assert needs[GPU].total == planned.peak - sum(planned.sizes.weights.values())
 
 
+def test_a_drafter_in_fp8_is_planned_as_stored():
+    """Catches temporary buffers that are counted for the target's form alone."""
+    rounded = empty_model(WAN_1_3B, torch.float8_e4m3fn)
+    plain = empty_model(WAN_1_3B)
+    assert real_request(rounded, plain).drafter_stored == "fp8"
+    assert real_request(plain, rounded).drafter_stored == "plain"
+
+
 def test_each_device_is_planned_for_what_lies_there(request_of_the_pair):
     """Transformers on one, VAE and scorer on the other. Catches what is needed for a while on the wrong one."""
     request = request_of_the_pair

@@ -144,6 +144,16 @@ def test_chosen_file_is_advised_no_more(capsys):
     assert "With a file" not in capsys.readouterr().out
 
 
+def test_a_smaller_drafter_is_planned_beside_any_target(capsys):
+    """Catches a drafter that is counted in bfloat16, whole or by layer, whatever its file is."""
+    plans = [planned_by("--vram", "8", *words)[0] for words in ([], ["--drafter-dtype", "int8"])]
+    assert [plan.sizes.weights["drafter"] / 1e9 for plan in plans] == pytest.approx([2.84, 1.45], abs=0.01)
+    assert plans[1].sizes.layers["drafter"] < 0.51 * plans[0].sizes.layers["drafter"]
+    assert plans[0].sizes.weights["target"] == plans[1].sizes.weights["target"]
+    assert main(["doctor", "--vram", "24", "--weight-dtype", "w4a8", "--drafter-dtype", "int8"]) == 0
+    assert "target in w4a8, drafter in int8, everything stays" in capsys.readouterr().out
+
+
 def test_plan_states_the_share_that_is_copied(capsys):
     assert main(["doctor", "--vram", "24"]) == 0
     assert "37 % of the target's weights (5.3 GB) are copied" in capsys.readouterr().out
@@ -191,8 +201,14 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTES = [
     path for path in sorted((ROOT / "workflows").glob("*.json")) if "SDVGTargetLoader" in path.read_text("utf-8")
 ]
-ROW = re.compile(r"^\| ([\d,\s]+)\sGB \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
-CHOICES = {"kv_dtype": ("--kv-dtype", "float8_e4m3fn"), "TAEHV": ("--vae", "tae")}
+ROW = re.compile(r"^\| ([\d,\s]+)\sGB \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|(?:[^|]*\|)?$", re.MULTILINE)
+CHOICES = {
+    "kv_dtype": ("--kv-dtype", "float8_e4m3fn"),
+    "TAEHV": ("--vae", "tae"),
+    "w4a8": ("--weight-dtype", "w4a8"),
+    "drafter in int8": ("--drafter-dtype", "int8"),
+}
+STORED = {"plain": "bfloat16", "fp8": "fp8", "w4a8": "w4a8"}
 CARDS = [8, 12, 16, 24, 32, 48, 80]
 
 Row = tuple[str, list[int], str, str]
@@ -220,7 +236,7 @@ def planned() -> Callable[[int, str], Row]:
             f"{sum(plan.copied.values()) / 1e9:.1f} GB" if plan.fits else f"{plan.missing / 1e9:.1f} GB short"
             for plan in plans
         ]
-        return "fp8" if first.fp8 else "bfloat16", copied, *amounts
+        return STORED[first.stored], copied, *amounts
 
     return row
 
@@ -238,21 +254,22 @@ def test_plan_leaves_what_cuda_takes_besides(card):
         assert plan.fits == (plan.peak <= usable)
 
 
-def rows_of(text: str) -> dict[int, tuple[str, Row]]:
-    """Return for each card what to choose, and the row."""
-    rows = {}
+def rows_of(text: str) -> list[tuple[int, str, Row]]:
+    """Return the cards, each with what to choose, and its row."""
+    rows = []
     for cards, choose, what, balanced, gate in ROW.findall(text):
         copied = [int(share) for share in re.findall(r"(\d+)\s%", what) if int(share)]
-        weights = "bfloat16" if choose.startswith(("default", "bf16")) else choose[:3]
-        rows |= {int(card): (choose, (weights, copied, balanced, gate)) for card in cards.split(",")}
+        named = [weights for weights in ("fp8", "w4a8") if choose.startswith(weights)]
+        weights = named[0] if named else "bfloat16"
+        rows += [(int(card), choose, (weights, copied, balanced, gate)) for card in cards.split(",")]
     return rows
 
 
 def check(text: str, planned: Callable[[int, str], Row]) -> None:
     rows = rows_of(text.replace("\N{NO-BREAK SPACE}", " "))
-    assert list(rows) == CARDS
-    for card, (choose, row) in rows.items():
-        assert row == planned(card, choose), card
+    assert list(dict.fromkeys(card for card, _, _ in rows)) == CARDS
+    for card, choose, row in rows:
+        assert row == planned(card, choose), (card, choose)
 
 
 def test_readme_states_what_is_planned(planned):

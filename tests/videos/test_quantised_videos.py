@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from sdvg_core.cli import main
+from sdvg_core.loading.headers import check_models
+from sdvg_core.loading.load import load_models, plan_memory
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import ROUTE_PRESETS
@@ -50,9 +52,20 @@ def test_quantised_pair_streams_to_the_same_bits(files, tmp_path):
         assert report.settings[role]["quantisation"] == form
         assert report.settings[role]["bytes"] < usual.settings[role]["bytes"]
     assert 0 < float((latents - plain).norm() / plain.norm()) < 0.5
-    streamed, report = render(files, tmp_path / "streamed", vram=0.0371)
+    streamed, report = render(files, tmp_path / "streamed", vram=0.031)
     assert any("copied over in every pass" in note for note in report.notes)
     assert torch.equal(streamed, latents)
+
+
+def test_a_plan_counts_the_bytes_of_both_files(files):
+    """Catches a drafter that is planned in bfloat16 though its file is int8, so that more of it is copied."""
+    load = replace(pocket_options(), vram=4.0)
+    headers = check_models(files, load)
+    layout = plan_memory(headers, load, REQUEST.width, REQUEST.height, REQUEST.blocks)
+    models = load_models(files, load, headers)
+    for role in FORMATS:
+        planned = layout.sizes.weights[role]
+        assert planned == pytest.approx(models.settings[role]["bytes"], rel=0.01), role
 
 
 def test_a_quantised_target_is_not_rounded_to_fp8(files, tmp_path):
