@@ -262,6 +262,15 @@ def test_package_and_nodes_import_no_lab():
     assert packages("lab/research", "lab/benchmarks") <= asked | of_the_host
 
 
+def test_only_fetching_asks_the_hub():
+    """Catches: a look for a newer file, a tokenizer or a download in any other command, or in a node."""
+    asking = [path for path in CORE.rglob("*.py") if "huggingface_hub" in path.read_text(encoding="utf-8")]
+    assert asking == [CORE / "cli" / "hub.py"]
+    assert "huggingface_hub" not in packages("nodes")
+    users = {name: {module for module, target in arrows() if target == name} for name in ("cli.hub", "cli.fetching")}
+    assert users == {"cli.hub": {"cli.fetching"}, "cli.fetching": {"cli.doctor"}}
+
+
 def test_no_file_of_the_core_can_connect():
     """Catches: an address that is asked somewhere else. A Ray cluster is connected to by ray itself."""
     found = list(imports_of("sdvg_core"))
