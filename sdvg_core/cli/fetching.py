@@ -69,8 +69,8 @@ def fetch_files(roles: Sequence[str], models: Path, *, agreed: bool) -> int:
     wanted = [FETCHABLE[name] for name in dict.fromkeys(roles or USUAL_ROLES)]
     orders = []
     for known, path in zip(wanted, find_models(models, wanted).values(), strict=True):
-        if path or (remedy := misplaced(models, known)):
-            print(f"{known.role:<14} {path} is there already" if path else f"{known.role:<14} {remedy}")
+        if there := f"{path} is there already" if path else misplaced(models, known):
+            print(escaped(f"{known.role:<14} {there}"))
         else:
             orders.append(_order(known, models))
     if not orders:
@@ -141,8 +141,5 @@ def _fetch(order: Order) -> None:
     except KeyboardInterrupt:
         print("what was fetched is kept, hidden; the same command goes on", file=sys.stderr)
         raise
-    finally:
-        if not bytes_there(order.part):
-            order.part.unlink(missing_ok=True)
     checked = "SHA-256 compared" if order.published.sha256 else "the hub has no SHA-256 of it; size compared"
-    print(f"{order.known.role:<14} fetched {order.goal} ({checked})")
+    print(escaped(f"{order.known.role:<14} fetched {order.goal} ({checked})"))

@@ -54,7 +54,7 @@ def look_up(repository: str, path: str) -> HubFile:
 def licence_tag(repository: str) -> str | None:
     """Return the licence that a repository's card states today, or None if it is not read."""
     try:
-        tags = model_info(repository).tags or ()
+        tags = model_info(repository, timeout=constants.HF_HUB_ETAG_TIMEOUT).tags or ()
     except Exception:  # for show alone: a mirror of files need not have it
         return None
     return next((tag.removeprefix("license:")[:40] for tag in tags if tag.startswith("license:")), None)

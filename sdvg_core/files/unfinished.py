@@ -22,15 +22,15 @@ READ_AT_ONCE = 1 << 24
 def unfinished_file(path: Path, part: Path, size: int) -> Iterator[BinaryIO]:
     """Yield the file `part`, which may have a beginning; at the end of the `with` block it appears as `path`.
 
-    `part`: hidden, next to `path`; an exception leaves it. `size`: bytes that it will have. Raises `BadInput` if
-    `path` exists, another program writes it, or there is no room or no permission.
+    `part`: hidden, next to `path`; an exception leaves what it has. `size`: bytes that it will have. Raises
+    `BadInput` if `path` exists, another program writes it, or there is no room or no permission.
     """
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     check_absent(path)
     try:
         with lock.acquire(blocking=False), _removed(Path(lock.lock_file)):
             check_free(path.parent, size - bytes_there(part))
-            with part.open("r+b" if part.exists() else "w+b") as file:
+            with _kept_unless_empty(part), part.open("r+b" if part.exists() else "w+b") as file:
                 yield file
             _publish(part, path)
     except Timeout as error:
@@ -40,6 +40,17 @@ def unfinished_file(path: Path, part: Path, size: int) -> Iterator[BinaryIO]:
             fault = f"the disk of {path.parent} is full"
             raise BadInput(f"{fault}; free some room, and the same command goes on") from error
         raise UnwritableFolder(path.parent, why(error), "name a file elsewhere") from error
+
+
+@contextmanager
+def _kept_unless_empty(part: Path) -> Iterator[None]:
+    """Remove a part that an exception leaves without a byte."""
+    try:
+        yield
+    except BaseException:
+        if not bytes_there(part):
+            part.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

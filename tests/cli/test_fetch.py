@@ -154,6 +154,7 @@ def test_cut_download_goes_on_where_it_was(hub, fetch, large, tmp_path):
     assert fetched(tmp_path) == {GOAL: large}
 
 
+@pytest.mark.heavy
 def test_download_without_ranges_begins_anew(hub, fetch, large, tmp_path):
     """Catches: a beginning before another beginning, from a server that knows no ranges."""
     cut_after(hub, CHUNK + 1000)
@@ -165,6 +166,7 @@ def test_download_without_ranges_begins_anew(hub, fetch, large, tmp_path):
     assert fetched(tmp_path) == {GOAL: large}
 
 
+@pytest.mark.heavy
 def test_changed_file_is_not_a_mixture(hub, fetch, large, tmp_path):
     """Catches: the end of a new version behind the beginning of an old one."""
     cut_after(hub, CHUNK + 1000)
