@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,25 @@ from .. import __version__
 from ..errors import BadInput
 from ..pocket import POCKET
 from ..settings.execution import AUTO
-from ..weights.model_files import KNOWN_FILES, KnownFile, misplaced, smaller_file
-from . import fetching, fitting
+from ..weights.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, misplaced, smaller_file
+from . import fitting
 from .shared import file_path
 
 PACKAGES = (
     *("torch", "transformers", "safetensors", "einops", "numpy", "Pillow", "av", "tqdm", "tokenizers"),
-    *("sentencepiece", "diffusers", "ftfy"),
+    *("sentencepiece", "diffusers", "ftfy", "huggingface_hub"),
 )
+USUAL_ROLES = ("drafter", "target", "vae", "text_encoder")
+"""What --fetch gets if no role is named."""
+FETCHABLE: Mapping[str, KnownFile] = {known.role: known for known in (*KNOWN_FILES, *CONTROL_FILES)}
+
+
+def role_name(text: str) -> str:
+    """Return a role in its usual spelling. Raises argparse's error for one without a known file."""
+    name = text.replace("-", "_")
+    if name not in FETCHABLE:
+        raise argparse.ArgumentTypeError(f"no file is known for {text!r:.60}; choose {', '.join(FETCHABLE)}")
+    return name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--values", action="store_true", help="also read all values of the file, and look for NaN and infinity"
     )
     parser.add_argument("--models", type=file_path, help="folder of models (default ./models), or pocket")
-    fetching.add_arguments(parser)
+    others = ", ".join(role for role in FETCHABLE if role not in USUAL_ROLES)
+    parser.add_argument(
+        "--fetch",
+        nargs="*",
+        type=role_name,
+        metavar="ROLE",
+        help=f"get files from the Hugging Face Hub: {', '.join(USUAL_ROLES)}, or those named ({others})",
+    )
+    parser.add_argument("--yes", action="store_true", help="--fetch without asking")
     fitting.add_arguments(parser)
 
 
@@ -62,8 +82,11 @@ def run(options: argparse.Namespace) -> int:
     if options.fetch is not None:
         if models == POCKET:
             raise BadInput("the embedded models are there already; leave --fetch out, or name a folder as --models")
-        return fetching.fetch_files(options.fetch, models, agreed=options.yes)
-    if options.vram is not None:
+        from .fetching import fetch_files
+
+        roles = dict.fromkeys(options.fetch or USUAL_ROLES)
+        fetch_files([FETCHABLE[role] for role in roles], models, agreed=options.yes)
+    elif options.vram is not None:
         fitting.show_fit(options)
     else:
         _show_machine(models)

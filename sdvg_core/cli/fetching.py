@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import BadInput, escaped
 from ..files.unfinished import bytes_there, check_free, sha256_of, unfinished_file
-from ..weights.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, find_models, misplaced
-
-if TYPE_CHECKING:
-    from .hub import HubFile
-
-USUAL_ROLES = ("drafter", "target", "vae", "text_encoder")
-FETCHABLE: Mapping[str, KnownFile] = {known.role: known for known in (*KNOWN_FILES, *CONTROL_FILES)}
-
-
-def role(text: str) -> str:
-    """Return a role. Raises argparse's error for one without a known file."""
-    name = text.replace("-", "_")
-    if name not in FETCHABLE:
-        raise argparse.ArgumentTypeError(f"no file is known for {text!r:.60}; choose {', '.join(FETCHABLE)}")
-    return name
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    others = ", ".join(name for name in FETCHABLE if name not in USUAL_ROLES)
-    group = parser.add_argument_group("get files from the Hugging Face Hub")
-    group.add_argument(
-        "--fetch",
-        nargs="*",
-        type=role,
-        metavar="ROLE",
-        help=f"put files into --models: {', '.join(USUAL_ROLES)}, or those named, also {others}",
-    )
-    group.add_argument("--yes", action="store_true", help="do not ask before")
+from ..weights.model_files import KnownFile, find_models, misplaced
+from .hub import HubFile, download, licence_tag, look_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,30 +35,25 @@ class Order:
         return max(0, self.published.size - bytes_there(self.part))
 
 
-def fetch_files(roles: Sequence[str], models: Path, *, agreed: bool) -> int:
-    """Show what is missing in a folder of models, ask unless `agreed`, and fetch it; return the exit code."""
-    wanted = [FETCHABLE[name] for name in dict.fromkeys(roles or USUAL_ROLES)]
+def fetch_files(wanted: Sequence[KnownFile], models: Path, *, agreed: bool) -> None:
+    """Show which files are missing in a folder of models, ask unless `agreed`, and fetch them."""
     orders = []
     for known, path in zip(wanted, find_models(models, wanted).values(), strict=True):
-        if there := f"{path} is there already" if path else misplaced(models, known):
-            print(escaped(f"{known.role:<14} {there}"))
+        remark = f"{path} is there already" if path else misplaced(models, known)
+        if remark:
+            print(escaped(f"{known.role:<14} {remark}"))
         else:
             orders.append(_order(known, models))
-    if not orders:
-        return 0
     _check_disks(orders)
-    if not (agreed or _agreed(sum(order.missing for order in orders))):
+    if orders and not (agreed or _agreed(sum(order.missing for order in orders))):
         print("nothing was fetched")
-        return 0
+        return
     for order in orders:
         _fetch(order)
-    return 0
 
 
 def _order(known: KnownFile, models: Path) -> Order:
     """Look a file up, and show where it is from, how large it is and under which licence."""
-    from .hub import licence_tag, look_up
-
     base = models / "models" if (models / "models").is_dir() else models
     published = look_up(known.repository, known.path)
     order = Order(known=known, published=published, goal=base / known.folder / known.names[0])
@@ -128,8 +94,6 @@ def _agreed(size: int) -> bool:
 
 def _fetch(order: Order) -> None:
     """Fetch a file and check it. Raises `BadInput` if it is not what the hub announced."""
-    from .hub import download
-
     order.goal.parent.mkdir(parents=True, exist_ok=True)
     try:
         with unfinished_file(order.goal, order.part, order.published.size) as file:

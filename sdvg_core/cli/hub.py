@@ -47,8 +47,13 @@ def look_up(repository: str, path: str) -> HubFile:
     if not (metadata.commit_hash and metadata.etag and metadata.size):
         fault = f"what answers for {constants.ENDPOINT}/{repository} is no hub"
         raise BadInput(f"{fault}; look at it in a browser, as a proxy may ask you something, or set HF_ENDPOINT")
-    commit, etag, size = metadata.commit_hash, metadata.etag, metadata.size
-    return HubFile(repository=repository, path=path, commit=commit, etag=etag, size=size)
+    return HubFile(
+        repository=repository,
+        path=path,
+        commit=metadata.commit_hash,
+        etag=metadata.etag,
+        size=metadata.size,
+    )
 
 
 def licence_tag(repository: str) -> str | None:

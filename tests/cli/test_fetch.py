@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import resource
 import signal
 import sys
 import threading
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from sdvg_core.__main__ import run
-from sdvg_core.cli import fetching
+from sdvg_core.cli import doctor
 from sdvg_core.files import unfinished
 from sdvg_core.weights.model_files import KNOWN_FILES
 from tests.support.cli_runs import refused
@@ -46,7 +45,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def hub() -> Iterator[FakeHub]:
     files: dict[str, dict[str, bytes]] = {}
-    for number, known in enumerate(fetching.FETCHABLE.values()):
+    for number, known in enumerate(doctor.FETCHABLE.values()):
         files.setdefault(known.repository, {})[known.path] = f"{number} {known.role}".encode()
     with running(FakeHub(files=files, licences={DRAFTER: "apache-2.0"})) as hub:
         yield hub
@@ -96,7 +95,7 @@ def test_usual_files_arrive_where_comfyui_looks(hub, fetch, tmp_path):
     """Catches: a file in another folder, a revision that moves in between, a note left beside it or at home."""
     code, output, errors = fetch("--yes")
     assert (code, errors) == (0, "")
-    usual = [known for known in KNOWN_FILES if known.role in fetching.USUAL_ROLES]
+    usual = [known for known in KNOWN_FILES if known.role in doctor.USUAL_ROLES]
     contents = {f"{known.folder}/{known.names[0]}": hub.files[known.repository][known.path] for known in usual}
     assert fetched(tmp_path) == contents
     assert not (tmp_path / "home").exists()
@@ -231,8 +230,9 @@ def test_too_little_room_is_refused_first(hub, fetch, tmp_path, monkeypatch):
     assert fetch("drafter", "--yes")[0] == 0
 
 
-def test_error_of_the_disk_is_none_of_the_network(fetch, large):
+def test_error_of_the_disk_is_not_the_network(fetch, large):
     """Catches: a full disk for which somebody checks the proxy."""
+    resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (CHUNK + 1, hard))
     try:
@@ -259,12 +259,12 @@ def test_page_of_a_proxy_is_no_file(hub, fetch, tmp_path, pages):
 @pytest.mark.parametrize("name", [GOAL, "unet/longlive_base.pt", "other/self_forcing_dmd.pt"])
 def test_model_that_is_there_is_left_alone(hub, fetch, tmp_path, name):
     """Catches: a file replaced, or fetched a second time, under whatever name and in whichever folder it is."""
-    there = tmp_path / "models" / name
-    there.parent.mkdir(parents=True)
-    there.write_bytes(b"mine")
+    model = tmp_path / "models" / name
+    model.parent.mkdir(parents=True)
+    model.write_bytes(b"mine")
     code, output, _ = fetch("drafter", "--yes")
     assert (code, fetched(tmp_path), hub.requests) == (0, {name: b"mine"}, [])
-    assert str(there) in output
+    assert str(model) in output
 
 
 def test_what_has_the_name_is_not_replaced(hub, fetch, tmp_path):
@@ -304,7 +304,7 @@ def test_without_terminal_consent_is_an_option(hub, fetch, tmp_path):
     assert "--yes" in errors
 
 
-def test_base_folder_of_comfyui_gets_files_into_its_models(fetch, tmp_path):
+def test_base_folder_gets_files_into_its_models(fetch, tmp_path):
     (tmp_path / "models" / "models").mkdir(parents=True)
     assert fetch("drafter", "--yes")[0] == 0
     assert list(fetched(tmp_path)) == [f"models/{GOAL}"]

@@ -264,7 +264,8 @@ def test_package_and_nodes_import_no_lab():
 
 def test_only_fetching_asks_the_hub():
     """Catches: a look for a newer file, a tokenizer or a download in any other command, or in a node."""
-    asking = [path for path in CORE.rglob("*.py") if "huggingface_hub" in path.read_text(encoding="utf-8")]
+    use = re.compile(r"(?:from|import) huggingface_hub|import_module\(.*huggingface_hub")
+    asking = [path for path in CORE.rglob("*.py") if use.search(path.read_text(encoding="utf-8"))]
     assert asking == [CORE / "cli" / "hub.py"]
     assert "huggingface_hub" not in packages("nodes")
     users = sorted((target, module) for module, target in arrows() if target in ("cli.hub", "cli.fetching"))

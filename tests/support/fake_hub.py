@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 COMMIT = "1234567890abcdef1234567890abcdef12345678"
 FILE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
@@ -49,7 +49,7 @@ class FakeHub:
 @contextmanager
 def running(hub: FakeHub) -> Iterator[FakeHub]:
     """Run the hub and its store until the `with` block ends."""
-    servers = [ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub, store)) for store in (False, True)]
+    servers = [_Server(hub, store=store) for store in (False, True)]
     hub.address, hub.store = (f"http://127.0.0.1:{server.server_port}" for server in servers)
     threads = [threading.Thread(target=server.serve_forever, args=(0.01,)) for server in servers]
     try:
@@ -63,76 +63,92 @@ def running(hub: FakeHub) -> Iterator[FakeHub]:
             server.server_close()
 
 
-def _handler(hub: FakeHub, store: bool) -> type[BaseHTTPRequestHandler]:
-    """Return the handler of the hub, or of the store where it keeps its large files."""
+class _Server(ThreadingHTTPServer):
+    """The hub, or the store where it keeps its large files."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *details: Any) -> None:
-            """Say nothing."""
+    def __init__(self, hub: FakeHub, *, store: bool) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.hub = hub
+        self.store = store
 
-        def do_HEAD(self) -> None:
-            """Answer without content."""
-            self._answer()
 
-        def do_GET(self) -> None:
-            """Answer with content."""
-            self._answer()
+class _Handler(BaseHTTPRequestHandler):
+    @property
+    def hub(self) -> FakeHub:
+        return cast(_Server, self.server).hub
 
-        def _answer(self) -> None:
-            hub.requests.append(("STORE" if store else self.command, self.path, dict(self.headers)))
-            file = FILE.fullmatch(self.path)
-            if ("STORE" if store else self.command) in hub.pages:
-                self._send(200, {"Content-Type": "text/html"}, PAGE)
-            elif store:
-                self._send_content(self.path[1:])
-            elif file:
-                self._send_file(*file.groups())
-            else:
-                self._send_card(self.path.removeprefix("/api/models/"))
+    @property
+    def method(self) -> str:
+        """The request's method; STORE for any of the store."""
+        return "STORE" if cast(_Server, self.server).store else self.command
 
-        def _send_card(self, repository: str) -> None:
-            if repository not in hub.licences:
-                self._send(404, {"X-Error-Code": "RepoNotFound"})
-                return
-            card = {"id": repository, "tags": ["video", f"license:{hub.licences[repository]}"]}
-            self._send(200, {"Content-Type": "application/json"}, json.dumps(card).encode())
+    def log_message(self, *details: Any) -> None:
+        """Say nothing."""
 
-        def _send_file(self, repository: str, revision: str, path: str) -> None:
-            if status := hub.gated.get(repository):
-                self._send(status, {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"})
-                return
-            content = hub.files.get(repository, {}).get(path)
-            if content is None or revision not in ("main", COMMIT):
-                known = "EntryNotFound" if repository in hub.files else "RepoNotFound"
-                self._send(404, {"X-Error-Code": known})
-                return
-            heads = {"X-Repo-Commit": COMMIT, "X-Linked-Size": str(hub.sizes.get(path, len(content)))}
-            if path.endswith(".txt"):  # a small one: with its git hash, and from here
-                heads |= {"ETag": '"' + "a" * 40 + '"'}
-                self._send(200, heads, content)
-                return
-            digest = hub.hashes.get(path) or hashlib.sha256(content).hexdigest()
-            location = f"{hub.store}/{repository}/{path}"
-            heads |= {"ETag": '"of the answer"', "X-Linked-ETag": f'"{digest}"', "Location": location}
-            self._send(302, heads)
+    def do_HEAD(self) -> None:
+        """Answer without content."""
+        self._answer()
 
-        def _send_content(self, path: str) -> None:
-            owner, name, inner = path.split("/", 2)
-            content = hub.files[f"{owner}/{name}"][inner]
-            asked = RANGE.fullmatch(self.headers.get("Range", ""))
-            start = int(asked[1]) if asked and hub.ranges else 0
-            heads = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
-            self._send(206 if start else 200, heads, content[start:])
+    def do_GET(self) -> None:
+        """Answer with content."""
+        self._answer()
 
-        def _send(self, status: int, heads: Mapping[str, str], content: bytes = b"") -> None:
-            self.send_response(status)
-            for name, value in {**heads, "Content-Length": str(len(content))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command == "GET":
-                cut = store and bool(hub.cuts)
-                self.wfile.write(content[: hub.cuts.pop(0)] if cut else content)
-                if cut and hub.stalled:
-                    hub.stalled.wait(60)
+    def _answer(self) -> None:
+        self.hub.requests.append((self.method, self.path, dict(self.headers)))
+        file = FILE.fullmatch(self.path)
+        if self.method in self.hub.pages:
+            self._send(200, {"Content-Type": "text/html"}, PAGE)
+        elif self.method == "STORE":
+            self._send_content(self.path[1:])
+        elif file:
+            self._send_file(*file.groups())
+        else:
+            self._send_card(self.path.removeprefix("/api/models/"))
 
-    return Handler
+    def _send_card(self, repository: str) -> None:
+        if repository not in self.hub.licences:
+            self._send(404, {"X-Error-Code": "RepoNotFound"})
+            return
+        card = {"id": repository, "tags": ["video", f"license:{self.hub.licences[repository]}"]}
+        self._send(200, {"Content-Type": "application/json"}, json.dumps(card).encode())
+
+    def _send_file(self, repository: str, revision: str, path: str) -> None:
+        if status := self.hub.gated.get(repository):
+            self._send(status, {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"})
+            return
+        content = self.hub.files.get(repository, {}).get(path)
+        if content is None or revision not in ("main", COMMIT):
+            fault = "EntryNotFound" if repository in self.hub.files else "RepoNotFound"
+            self._send(404, {"X-Error-Code": fault})
+            return
+        size = self.hub.sizes.get(path, len(content))
+        heads = {"X-Repo-Commit": COMMIT, "X-Linked-Size": str(size)}
+        if path.endswith(".txt"):  # a small one: with its git hash, and from here
+            self._send(200, {**heads, "ETag": '"' + "a" * 40 + '"'}, content)
+            return
+        digest = self.hub.hashes.get(path) or hashlib.sha256(content).hexdigest()
+        heads |= {"ETag": '"of the answer"', "X-Linked-ETag": f'"{digest}"'}
+        self._send(302, {**heads, "Location": f"{self.hub.store}/{repository}/{path}"})
+
+    def _send_content(self, path: str) -> None:
+        owner, name, inner = path.split("/", 2)
+        content = self.hub.files[f"{owner}/{name}"][inner]
+        asked = RANGE.fullmatch(self.headers.get("Range", ""))
+        start = int(asked[1]) if asked and self.hub.ranges else 0
+        heads = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+        self._send(206 if start else 200, heads, content[start:])
+
+    def _send(self, status: int, heads: Mapping[str, str], content: bytes = b"") -> None:
+        self.send_response(status)
+        for name, value in {**heads, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "GET":
+            return
+        cuts = self.hub.cuts if self.method == "STORE" else []
+        if not cuts:
+            self.wfile.write(content)
+            return
+        self.wfile.write(content[: cuts.pop(0)])
+        if self.hub.stalled:
+            self.hub.stalled.wait(60)
