@@ -40,10 +40,10 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     from ..devices.device import check_device
+    from ..files.unfinished import check_absent
     from ..loading.convert import Conversion, open_source
     from ..memory.plan import gigabytes
     from ..weights import kitchen
-    from ..weights.growing_file import check_absent
 
     if options.measure and (options.format or options.output):
         given = "--format" if options.format else "--output"

@@ -1,27 +1,41 @@
-"""Say what is there and what is missing, what a file is, or whether a run fits in a GPU's memory.
+"""Say what is there and what is missing, what a file is, or whether a run fits in a GPU's memory; get model files.
 
 Without a file, lists packages, devices and model files, with where to get what is missing. With a file, says what
-it is, whether it would load, and why not (exit code 2). With --vram, says how the real pair fits.
+it is, whether it would load, and why not (exit code 2). With --vram, says how the real pair fits. With --fetch,
+gets model files from the Hugging Face Hub.
 """
 
 from __future__ import annotations
 
 import argparse
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..errors import BadInput
+from ..pocket import POCKET
 from ..settings.execution import AUTO
-from ..weights.model_files import KNOWN_FILES, KnownFile, misplaced, smaller_file
+from ..weights.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, misplaced, smaller_file
 from . import fitting
 from .shared import file_path
 
 PACKAGES = (
     *("torch", "transformers", "safetensors", "einops", "numpy", "Pillow", "av", "tqdm", "tokenizers"),
-    *("sentencepiece", "diffusers", "ftfy"),
+    *("sentencepiece", "diffusers", "ftfy", "huggingface_hub"),
 )
+USUAL_ROLES = ("drafter", "target", "vae", "text_encoder")
+"""What --fetch gets if no role is named."""
+FETCHABLE: Mapping[str, KnownFile] = {known.role: known for known in (*KNOWN_FILES, *CONTROL_FILES)}
+
+
+def role_name(text: str) -> str:
+    """Return a role in its usual spelling. Raises argparse's error for one without a known file."""
+    name = text.replace("-", "_")
+    if name not in FETCHABLE:
+        raise argparse.ArgumentTypeError(f"no file is known for {text!r:.60}; choose {', '.join(FETCHABLE)}")
+    return name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--values", action="store_true", help="also read all values of the file, and look for NaN and infinity"
     )
     parser.add_argument("--models", type=file_path, help="folder of models (default ./models), or pocket")
+    others = ", ".join(role for role in FETCHABLE if role not in USUAL_ROLES)
+    parser.add_argument(
+        "--fetch",
+        nargs="*",
+        type=role_name,
+        metavar="ROLE",
+        help=f"get files from the Hugging Face Hub: {', '.join(USUAL_ROLES)}, or those named ({others})",
+    )
+    parser.add_argument("--yes", action="store_true", help="--fetch without asking")
     fitting.add_arguments(parser)
 
 
@@ -41,21 +64,32 @@ def run(options: argparse.Namespace) -> int:
     parts = {
         "a file": options.file is not None,
         "--vram": options.vram is not None,
-        "--models": options.models is not None,
+        "--fetch": options.fetch is not None,
+        "--models": options.models is not None and options.fetch is None,
     }
     asked = [part for part, given in parts.items() if given]
     if len(asked) > 1:
         raise BadInput(f"{asked[0]} and {asked[1]} ask for two things; leave one of them out")
     if options.values and options.file is None:
         raise BadInput("--values reads the values of a file; name one")
+    if options.yes and options.fetch is None:
+        raise BadInput("--yes answers the question of --fetch; add that, or leave it out")
     if options.vram is None and (stated := fitting.stated_options(options)):
         raise BadInput(f"{stated[0]} says what should fit; add --vram, or leave it out")
     if options.file is not None:
         return _show_file(options.file, values=options.values)
-    if options.vram is not None:
+    models = options.models or Path("models")
+    if options.fetch is not None:
+        if models == POCKET:
+            raise BadInput("the embedded models are there already; leave --fetch out, or name a folder as --models")
+        from .fetching import fetch_files
+
+        roles = dict.fromkeys(options.fetch or USUAL_ROLES)
+        fetch_files([FETCHABLE[role] for role in roles], models, agreed=options.yes)
+    elif options.vram is not None:
         fitting.show_fit(options)
     else:
-        _show_machine(options.models or Path("models"))
+        _show_machine(models)
     return 0
 
 
@@ -97,6 +131,8 @@ def _show_machine(models: Path) -> None:
     print("", f"Models in {show_folder(models)}", sep="\n")
     for known in KNOWN_FILES:
         print(f"  {known.role:14} {_examined(paths[known.role], known, models)}")
+    if not all(paths.values()):
+        print("", "python -m sdvg_core doctor --fetch ROLE ... gets what is missing", sep="\n")
 
 
 def _examined(path: Path | None, known: KnownFile, models: Path) -> str:

@@ -5,7 +5,6 @@ Attention and feed-forward weights are quantised; the rest is stored in bfloat16
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections import defaultdict
@@ -31,6 +30,7 @@ from ..causal_wan.presets import choice_of
 from ..devices.device import package_version
 from ..errors import BadInput
 from ..files.small_files import parse_json
+from ..files.unfinished import sha256_of
 from ..settings.load import ModelOptions
 from ..weights.growing_file import Group, group_bytes, growing_file
 from ..weights.kitchen import (
@@ -47,7 +47,6 @@ from ..weights.weight_file import TensorInfo, open_weights, shape_of
 
 SOURCE_KEY = "sdvg_source"
 """Metadata key: JSON with the name and the SHA-256 of each file that a file was made of."""
-READ_AT_ONCE = 1 << 24
 WORST_LAYERS = 10
 
 
@@ -213,7 +212,10 @@ class Conversion:
 
     def _metadata(self) -> dict[str, str]:
         weights = self.source.checkpoint.weights
-        made_of = {path.name: _sha256(path) for path in _files_of(weights.path)}
+        made_of = {}
+        for path in _files_of(weights.path):
+            with path.open("rb") as file:
+                made_of[path.name] = sha256_of(file)
         stated = {
             "files": made_of,
             "state_dict": weights.state_dict,
@@ -232,11 +234,3 @@ def _files_of(path: Path) -> Sequence[Path]:
         return (path,)
     shards = set(parse_json(path.read_bytes())["weight_map"].values())
     return (path, *(path.with_name(shard) for shard in sorted(shards)))
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(READ_AT_ONCE):
-            digest.update(piece)
-    return digest.hexdigest()

@@ -10,20 +10,17 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO
 
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 
-from ..errors import BadInput, why
-from ..files.outputs import FULL, UnwritableFolder
+from ..files.unfinished import unfinished_file
 from .weight_file import TensorInfo
 
 CODES = {
@@ -105,58 +102,9 @@ def growing_file(path: Path, groups: Sequence[Group], metadata: Mapping[str, str
     """Yield a file to add groups of tensors to; at the end of the `with` block it appears as `path`.
 
     An exception leaves the hidden part, and the next call with the same groups and metadata goes on. Raises
-    `BadInput` if `path` exists, another program writes it, or there is no room or no permission.
+    `BadInput` as `unfinished_file` does.
     """
     header = safetensors_header(groups, metadata)
-    part = path.with_name(f".{path.name}.unfinished")
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    check_absent(path)
-    try:
-        with lock.acquire(blocking=False), _removed(Path(lock.lock_file)):
-            _check_room(part, len(header) + sum(map(group_bytes, groups)))
-            with part.open("r+b" if part.exists() else "w+b") as file:
-                yield GrowingFile(file, header, groups)
-            _publish(part, path)
-    except Timeout as error:
-        raise BadInput(f"another program is making {path}; wait for it, or name another file") from error
-    except OSError as error:
-        if error.errno in FULL:
-            fault = f"the disk of {path.parent} is full"
-            raise BadInput(f"{fault}; free some room, and the same command goes on") from error
-        raise UnwritableFolder(path.parent, why(error), "name a file elsewhere") from error
-
-
-@contextmanager
-def _removed(path: Path) -> Iterator[None]:
-    """Remove a file at the end, while it is locked."""
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            path.unlink()
-
-
-def check_absent(path: Path) -> None:
-    """Raise `BadInput` if there is something at a path."""
-    if os.path.lexists(path):
-        raise BadInput(f"{path} is there already; move it away, or name another file")
-
-
-def _check_room(part: Path, size: int) -> None:
-    needed = size - (part.stat().st_size if part.exists() else 0)
-    free = shutil.disk_usage(part.parent).free
-    if needed > free:
-        fault = f"{part.parent} has {free / 1e9:.1f} GB free, and {needed / 1e9:.1f} GB are needed"
-        raise BadInput(f"{fault}; free some room, or name a file on another disk")
-
-
-def _publish(part: Path, path: Path) -> None:
-    """Give the finished part its name. A link cannot replace a file; not every disk has links."""
-    try:
-        os.link(part, path)
-        part.unlink()
-    except FileExistsError:
-        check_absent(path)
-    except OSError:
-        check_absent(path)
-        part.rename(path)
+    size = len(header) + sum(map(group_bytes, groups))
+    with unfinished_file(path, path.with_name(f".{path.name}.unfinished"), size) as file:
+        yield GrowingFile(file, header, groups)

@@ -306,18 +306,25 @@ class ModelFiles:
 class KnownFile:
     """A file of the published models.
 
-    `names`: usual names, the one to download first. `other_folders`: further folders to search. `licence`: as
-    stated on its card. `smaller`: name, size and source of a version for smaller cards.
+    `names`: usual names, the one to download first. `repository`, `path`: of that one on the Hugging Face Hub.
+    `other_folders`: further folders to search. `licence`: as stated on its card. `smaller`: name, size and source
+    of a version for smaller cards.
     """
 
     role: str
     folder: str
     names: tuple[str, ...]
-    source: str
+    repository: str
+    path: str
     gigabytes: float
     other_folders: tuple[str, ...] = ()
     licence: str = ""
     smaller: str = ""
+
+    @property
+    def source(self) -> str:
+        """Where to get it, in words."""
+        return f"{self.repository} on the Hugging Face Hub, {self.path}"
 
 
 def _transformer(role: str) -> KnownFile:
@@ -328,7 +335,8 @@ def _transformer(role: str) -> KnownFile:
         folder=TRANSFORMER_FOLDER,
         other_folders=OLDER,
         names=tuple(name for model in models for name in model.names),
-        source=f"{models[0].repository} on the Hugging Face Hub, {models[0].path}",
+        repository=models[0].repository,
+        path=models[0].path,
         licence=f"{models[0].licence} (read {LICENCES_READ})",
         gigabytes=models[0].gigabytes or 0.0,
         smaller=f"{sizes[0].files[0]} ({sizes[0].gigabytes:g} GB) from {sizes[0].repository}" if sizes else "",
@@ -342,7 +350,8 @@ KNOWN_FILES = (
         role="vae",
         folder="vae",
         names=("wan_2.1_vae.safetensors", "Wan2.1_VAE.pth", "Wan2_1_VAE_bf16.safetensors"),
-        source="Comfy-Org/Wan_2.1_ComfyUI_repackaged on the Hugging Face Hub, split_files/vae",
+        repository="Comfy-Org/Wan_2.1_ComfyUI_repackaged",
+        path="split_files/vae/wan_2.1_vae.safetensors",
         gigabytes=0.25,
     ),
     KnownFile(
@@ -355,21 +364,24 @@ KNOWN_FILES = (
             "models_t5_umt5-xxl-enc-bf16.pth",
             "umt5-xxl-enc-bf16.safetensors",
         ),
-        source="Comfy-Org/Wan_2.1_ComfyUI_repackaged on the Hugging Face Hub, split_files/text_encoders",
+        repository="Comfy-Org/Wan_2.1_ComfyUI_repackaged",
+        path="split_files/text_encoders/umt5_xxl_fp16.safetensors",
         gigabytes=11.4,
     ),
     KnownFile(
         role="reward",
         folder="image_reward",
         names=("ImageReward.pt", "ImageReward.safetensors"),
-        source="zai-org/ImageReward on the Hugging Face Hub, ImageReward.pt (not the whole repository)",
+        repository="zai-org/ImageReward",
+        path="ImageReward.pt",
         gigabytes=1.79,
     ),
     KnownFile(
         role="vocabulary",
         folder="image_reward",
         names=("vocab.txt", "bert-base-uncased/vocab.txt", "bert/vocab.txt"),
-        source="google-bert/bert-base-uncased on the Hugging Face Hub, vocab.txt",
+        repository="google-bert/bert-base-uncased",
+        path="vocab.txt",
         gigabytes=0.0002,
     ),
 )
@@ -380,7 +392,8 @@ CONTROL_FILES = tuple(
         folder=TRANSFORMER_FOLDER,
         other_folders=OLDER,
         names=(f"Wan2_1-VACE_module_{size}_bf16.safetensors", f"wan2.1_vace_{whole}_fp16.safetensors"),
-        source=f"Kijai/WanVideo_comfy on the Hugging Face Hub, Wan2_1-VACE_module_{size}_bf16.safetensors",
+        repository="Kijai/WanVideo_comfy",
+        path=f"Wan2_1-VACE_module_{size}_bf16.safetensors",
         gigabytes=gigabytes,
         licence="Apache-2.0",
     )

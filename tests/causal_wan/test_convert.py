@@ -21,6 +21,7 @@ from sdvg_core.causal_wan.checkpoint import load_wan, open_control, open_wan
 from sdvg_core.causal_wan.config import control_shapes
 from sdvg_core.causal_wan.presets import preset_by_name
 from sdvg_core.cli import main
+from sdvg_core.files import unfinished
 from sdvg_core.loading import convert
 from sdvg_core.weights import growing_file
 from sdvg_core.weights.kitchen import FORMATS, KitchenLinear, layout_of
@@ -307,7 +308,7 @@ def test_contradicting_options_are_refused(words, word, source, capsys):
 
 
 def test_too_little_room_is_refused_before_writing(source, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(growing_file.shutil, "disk_usage", lambda path: Usage(10, 10, 1000))
+    monkeypatch.setattr(unfinished.shutil, "disk_usage", lambda path: Usage(10, 10, 1000))
     assert "GB free" in refusal(capsys, str(source), "--format", "int8")
     assert names(tmp_path) == ["wan.safetensors"]
 

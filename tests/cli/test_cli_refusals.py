@@ -343,6 +343,7 @@ sys.meta_path.insert(0, Missing())
 sys.exit(run({arguments}))
 """
 PACKAGES = ("torch", "transformers", "safetensors", "einops", "numpy", "PIL", "av", "filelock", "tqdm", "yaml")
+PACKAGES += ("huggingface_hub",)
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["demo", "--list"], ["generate", "--help-all"]], ids=" ".join)

@@ -262,6 +262,16 @@ def test_package_and_nodes_import_no_lab():
     assert packages("lab/research", "lab/benchmarks") <= asked | of_the_host
 
 
+def test_only_fetching_asks_the_hub():
+    """Catches: a look for a newer file, a tokenizer or a download in any other command, or in a node."""
+    use = re.compile(r"(?:from|import) huggingface_hub|import_module\(.*huggingface_hub")
+    asking = [path for path in CORE.rglob("*.py") if use.search(path.read_text(encoding="utf-8"))]
+    assert asking == [CORE / "cli" / "hub.py"]
+    assert "huggingface_hub" not in packages("nodes")
+    users = sorted((target, module) for module, target in arrows() if target in ("cli.hub", "cli.fetching"))
+    assert users == [("cli.fetching", "cli.doctor"), ("cli.hub", "cli.fetching")]
+
+
 def test_no_file_of_the_core_can_connect():
     """Catches: an address that is asked somewhere else. A Ray cluster is connected to by ray itself."""
     found = list(imports_of("sdvg_core"))

@@ -1,7 +1,8 @@
 """The command line alone on a foreign machine: no network, no home to write to, odd paths and a terminal of old.
 
-Every command runs once in a process of its own, with an empty home and nothing inherited. Python's audit events
-and the files afterwards say what it did, and it has to make the very latents that it makes elsewhere.
+Every command, but for `doctor --fetch`, runs once in a process of its own, with an empty home and nothing
+inherited. Python's audit events and the files afterwards say what it did, and it has to make the very latents that
+it makes elsewhere.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,9 @@ def stay(models: ModelFiles, tmp_path: Path, environment: dict[str, str]) -> Sta
     ]
     asked += [["doctor", str(models.target)], ["doctor", "--models", str(models.target.parent)]]
     asked += [["doctor", "--vram", "24"], ["demo", "--blocks", "1", "--directions", "t"]]
+    smaller = str(work / "out put" / "smaller.safetensors")
+    if find_spec("comfy_kitchen"):
+        asked += [["convert", str(models.target), "--format", "int8", "--output", smaller]]
     (watch / "commands.json").write_text(json.dumps(asked), encoding="utf-8")
     home.chmod(0o555)
     folders = (home, cwd, temp, PACKAGE, models.target.parent)
