@@ -2,7 +2,7 @@
 
 python -m tests.shape             # the figures of sdvg_core, nodes, lab, tools, tests and the page
 python -m tests.shape --list      # and each place
-python -m tests.shape --check     # fail if tests and page have more than a few (part of lint)
+python -m tests.shape --check     # fail if there are more than a few wordy names or packed lines (part of lint)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_LINES = 60
 MOST_PARAMETERS = 8
 MOST_WORDS = 8
 MOST_PLACES = 20
-"""How many wordy names, and how many packed assignments, tests and page may have together."""
+"""How many wordy names, and how many packed assignments, there may be."""
 PACKED = "packed tuple assignments"
 NAMED = "worn names assigned"
 LONG = f"functions over {MOST_LINES} lines, docstring not counted"
@@ -130,12 +130,12 @@ def _shown(file: Path, places: Iterator[Place]) -> list[str]:
 
 
 def check(places: Mapping[str, Mapping[str, list[str]]]) -> list[str]:
-    """Return what tests and page have too many of, with each place."""
+    """Return what there is too much of, with each place."""
     too_many: list[str] = []
     for what in (PACKED, WORDY):
-        counted = [place for package in ("tests", *PAGE) for place in places[package][what]]
+        counted = [place for of in places.values() for place in of[what]]
         if len(counted) > MOST_PLACES:
-            too_many += [f"tests and page have {len(counted)} {what}; at most {MOST_PLACES}:", *counted]
+            too_many += [f"{len(counted)} {what}; at most {MOST_PLACES}:", *counted]
     return too_many
 
 

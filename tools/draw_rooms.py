@@ -25,9 +25,15 @@ PICTURE = ROOT / "docs" / "images" / "rooms.png"
 RULES = runpy.run_path(str(ROOT / "tests" / "repository" / "test_rooms.py"))
 # From the ground up, without errors.py, which everything imports. Nodes and commands share the top.
 FLOORS: tuple[tuple[str, ...], ...] = (*RULES["FLOORS"][1:-1], (*RULES["FLOORS"][-1], "nodes"))
-WIDTH, WIDE, HIGH, STEP = 8, 1.75, 0.5, 1.1
+WIDTH = 8
+WIDE = 1.75
+HIGH = 0.5
+STEP = 1.1
 FILLS = ("#E6ECF5", "#E6ECF5", "#E3F0EC", "#E3F0EC", "#F4EFDF", "#F4EFDF", "#F4EFDF", "#F5E6E2")
-INK, DARK, PALE, ROUND = "#26323D", "#5B7690", "#DFE6EC", "round,pad=0,rounding_size=0.1"
+INK = "#26323D"
+DARK = "#5B7690"
+PALE = "#DFE6EC"
+ROUND = "round,pad=0,rounding_size=0.1"
 Arrow = tuple[str, str]
 Places = dict[str, tuple[float, float]]
 
@@ -40,7 +46,8 @@ def lines_of(room: str) -> int:
 
 def arrows() -> Counter[Arrow]:
     """Count the imports from each room to each other one."""
-    room_of, doors = RULES["room_of"], RULES["DOORS"]
+    room_of = RULES["room_of"]
+    doors = RULES["DOORS"]
     pairs = [(room_of(a), room_of(b)) for a, b in RULES["arrows"]() if a not in doors]
     for path in (ROOT / "nodes").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -73,7 +80,8 @@ def place(dark: list[Arrow]) -> Places:
     def cost(places: Places) -> float:
         total = sum(0.02 * abs(x - (WIDTH - 1) / 2) for x, _ in places.values())
         for above, below in dark:
-            (x0, y0), (x1, y1) = places[above], places[below]
+            (x0, y0) = places[above]
+            (x1, y1) = places[below]
             total += 0.1 * abs(x0 - x1)
             for x, y in places.values():
                 if y1 < y < y0:
@@ -96,18 +104,22 @@ def draw(places: Places, every: Counter[Arrow], dark: list[Arrow]) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-    figure, columns = Figure(figsize=(9, 7.4)), [x for x, _ in places.values()]
-    xlim, ylim = (min(columns) - WIDE * 0.6, max(columns) + WIDE * 0.6), (-0.4, len(FLOORS) * STEP - 0.7)
+    figure = Figure(figsize=(9, 7.4))
+    columns = [x for x, _ in places.values()]
+    xlim = (min(columns) - WIDE * 0.6, max(columns) + WIDE * 0.6)
+    ylim = (-0.4, len(FLOORS) * STEP - 0.7)
     axes = figure.add_axes((0, 0, 1, 1), xlim=xlim, ylim=ylim)
     axes.set_axis_off()
     for (above, below), count in every.items():
-        (x0, y0), (x1, y1) = places[above], places[below]
+        (x0, y0) = places[above]
+        (x1, y1) = places[below]
         ends = (x0 + 0.08 * (x1 - x0), y0 - HIGH / 2), (x1 - 0.08 * (x1 - x0), y1 + HIGH / 2)
         color, z = (DARK, 2) if (above, below) in dark else (PALE, 1)
         head: dict[str, Any] = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 1, "mutation_scale": 11}
         axes.add_patch(FancyArrowPatch(*ends, lw=0.8 + 0.15 * count, color=color, zorder=z, **head))
     for room, (x, y) in places.items():
-        fill, corner = FILLS[min(round(y / STEP), len(FILLS) - 1)], (x - WIDE / 2, y - HIGH / 2)
+        fill = FILLS[min(round(y / STEP), len(FILLS) - 1)]
+        corner = (x - WIDE / 2, y - HIGH / 2)
         axes.add_patch(FancyBboxPatch(corner, WIDE, HIGH, boxstyle=ROUND, fc=fill, ec=INK, zorder=3))
         words: dict[str, Any] = {"ha": "center", "va": "center", "color": INK, "zorder": 4}
         axes.text(x, y + 0.08, room, weight="bold", size=12, **words)
@@ -116,6 +128,7 @@ def draw(places: Places, every: Counter[Arrow], dark: list[Arrow]) -> Any:
 
 
 if __name__ == "__main__":
-    every, buffer = arrows(), io.BytesIO()
+    every = arrows()
+    buffer = io.BytesIO()
     draw(place(needed(every)), every, needed(every)).savefig(buffer, dpi=120)
     Image.open(buffer).convert("RGB").quantize(48).save(PICTURE, optimize=True)

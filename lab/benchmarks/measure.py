@@ -80,7 +80,8 @@ class Bench:
         """Make one video and return what it took. Raises `BadInput` if it did not take the intended route."""
         run = self.run(case)
         self.gauge.clear()
-        arrivals, records = [], []
+        arrivals = []
+        records = []
         began = self.clock()
         for shown in run.play():
             if shown.record:
@@ -147,7 +148,8 @@ def metered(engine: Engine, gauge: Gauge, peaks: dict[str, int]) -> Engine:
 
     def read(part: str, arguments: tuple[Any, ...], work: Callable[..., Any]) -> Any:
         gauge.clear()
-        result, peak = work(*arguments), gauge.peak()
+        result = work(*arguments)
+        peak = gauge.peak()
         if peak is not None:
             peaks[part] = max(peak, peaks.get(part, 0))
         return result

@@ -29,7 +29,8 @@ from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS, SEED = 3, 5
+BLOCKS = 3
+SEED = 5
 CARDS = (24, 16, 12)
 """GB (1e9 bytes) of the cards that are pretended. The last is too small, and must be refused before loading."""
 
@@ -153,7 +154,8 @@ def taken_away(size: int) -> Iterator[None]:
     mm.soft_empty_cache()
     torch.cuda.synchronize()
     total = torch.cuda.mem_get_info()[1]
-    driver, where = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
+    driver = ctypes.CDLL("libcuda.so.1")
+    where = ctypes.c_uint64()
     if driver.cuMemAlloc_v2(ctypes.byref(where), ctypes.c_size_t(total - size)):
         raise SystemExit("the rest of the card could not be taken")
     yield
@@ -200,7 +202,8 @@ class Numbers:
             return torch.ones(shape, dtype=torch.bfloat16)
         if len(shape) < 2:
             return torch.zeros(shape, dtype=torch.bfloat16)
-        count, first = math.prod(shape), self._places.randrange(self.PLACES)
+        count = math.prod(shape)
+        first = self._places.randrange(self.PLACES)
         values = self._block[first : first + count].view(shape)
         # A convolution's must keep lengths, or the picture is infinite.
         return values if len(shape) == 2 or shape[-1] > 2**10 else values * (50 / math.sqrt(count / shape[0]))

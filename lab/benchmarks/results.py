@@ -32,7 +32,9 @@ def summarise_cases(samples: Samples) -> list[dict[str, Any]]:
 
 
 def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float]) -> dict[str, Any]:
-    route, variant, video = case.route, case.variant, videos[case]
+    route = case.route
+    variant = case.variant
+    video = videos[case]
 
     def against(name: str, execution: str) -> float | None:
         """Return how many times as fast it is as another route and execution; None if that one was not run."""
@@ -100,7 +102,8 @@ def conditions(request: PlanRequest, models: Models, setups: Mapping[str, Setup]
 
 
 def _gpu(device: torch.device) -> dict[str, Any]:
-    cuda, found = torch.backends.cuda, torch.cuda.get_device_properties(device)
+    cuda = torch.backends.cuda
+    found = torch.cuda.get_device_properties(device)
     return {
         "name": found.name,
         "memory_bytes": found.total_memory,
@@ -122,7 +125,8 @@ MEMORY_TOLERANCE = 0.1
 
 def headline(result: Result) -> str:
     """Return in one line the conditions one must know to read the numbers."""
-    conditions, repeats = result["conditions"], result.get("repeats")
+    conditions = result["conditions"]
+    repeats = result.get("repeats")
     rounds = "one round" if repeats == 1 else f"median of {repeats} rounds"
     return (
         f"{result['scale']}: {conditions['drafter']} drafter, {conditions['target']} target, random weights, "
@@ -150,7 +154,8 @@ def result_text(result: Result) -> str:
 
 
 def _cells(case: Result) -> list[str]:
-    peak, seconds = case["peak_bytes"], case["seconds"]
+    peak = case["peak_bytes"]
+    seconds = case["seconds"]
     spread = (max(case["videos"]) - min(case["videos"])) / seconds["video"] if len(case["videos"]) > 1 else None
     return [
         case["execution"],

@@ -31,7 +31,9 @@ from sdvg_core.files.small_files import parse_json
 from .results import SCHEMA, result_text
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULT, PAGE, RUNNING = "result.json", "page.md", "running.log"
+RESULT = "result.json"
+PAGE = "page.md"
+RUNNING = "running.log"
 GRACE = 10
 """Seconds that a step has to print what it has once it was interrupted."""
 LEAST = 15
@@ -49,7 +51,8 @@ ROUTES = (
 )
 SHORT_ROUTES = ("first=2+2", "r=1+1")
 DRY_SECONDS = 900
-WHOLE, ROUNDED = 48, 32
+WHOLE = 48
+ROUNDED = 32
 """GB of a card that holds both models of the published sizes with the target in bfloat16, or in fp8."""
 
 

@@ -35,7 +35,9 @@ from sdvg_core.settings.route import CASCADE_MARGIN, First, Gate, Route, Stride,
 from tests.support.random_models import Models, codec_of, fast_codec
 from tests.support.routers import planned_route
 
-TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY = "target-only", "draft-only", "anchor-only"
+TARGET_ONLY = "target-only"
+DRAFT_ONLY = "draft-only"
+ANCHOR_ONLY = "anchor-only"
 ROUTES = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2", "r=4", "r=8")
 NUMBERED = "r=N, cascade=N, first=M or stride=N, perhaps with +K"
 
@@ -165,7 +167,8 @@ class Setup:
     kernels: Mapping[str, str]
 
     def as_dict(self) -> dict[str, Any]:
-        variant, execution = self.variant, self.variant.execution
+        variant = self.variant
+        execution = self.variant.execution
         return {
             "vae": variant.vae,
             **{name: getattr(execution, name) for name in ("compile", "vae_layers")},
@@ -178,7 +181,8 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
 
     Raises `BadInput` if an attention kernel is not available.
     """
-    device, dtype = models.device, DTYPES[request.dtype]
+    device = models.device
+    dtype = DTYPES[request.dtype]
 
     @cache
     def kernel(tree: WanTree, name: str) -> Any:

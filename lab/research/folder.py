@@ -94,7 +94,8 @@ def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapp
     `settings`: common to all rows, and may never change. `configurations`: by name; more may be added, but a name
     keeps its meaning. Raises `BadInput` if the folder holds another study.
     """
-    path, wanted = folder / STUDY, json.loads(json.dumps([settings, configurations]))
+    path = folder / STUDY
+    wanted = json.loads(json.dumps([settings, configurations]))
     before: list[Record] = [wanted[0], {}]
     if path.exists():
         try:
@@ -135,7 +136,8 @@ def fill(
         return rows
     embeddings = embeddings_of(dict.fromkeys(job.prompt for job in missing))
     jobs = [replace(job, embedding=pack(embeddings[job.prompt])) for job in missing]
-    began, opened = time.monotonic(), partial(open_worker, folder, load)
+    began = time.monotonic()
+    opened = partial(open_worker, folder, load)
     made: Iterable[tuple[PromptSeedJob, BadInput | None]]
     if workers == 1:
         work = opened()

@@ -67,7 +67,8 @@ NUMBERS = {
     "drift": "colour drift",
 }
 COLUMNS = ("prompt", "variant", "route", "block", *NUMBERS)
-STEP, ENDS = 4, 8
+STEP = 4
+ENDS = 8
 """Blocks that a point of the picture, and a figure of the table, is the mean of."""
 LATE = 15
 """Blocks after which a *balanced* clip shows nothing of the target's any more."""
@@ -102,10 +103,13 @@ def _work(options: argparse.Namespace) -> int:
     file = options.output / "rows.csv"
     alone = [text for text in held_out_prompts(4 * options.prompts) if not parse(text).relation]
     first, step = options.shard
-    prompts, done = alone[first - 1 : options.prompts : step], set(_videos(file, options.blocks))
+    prompts = alone[first - 1 : options.prompts : step]
+    done = set(_videos(file, options.blocks))
     wanted = [(name, route) for name in options.variants for route in options.routes]
-    files, load = replace(trained_set(), vae=pocket_fast_vae(), reward=None), pocket_options()
-    embeddings, models = encode_prompts(files, prompts, load), {}
+    files = replace(trained_set(), vae=pocket_fast_vae(), reward=None)
+    load = pocket_options()
+    embeddings = encode_prompts(files, prompts, load)
+    models = {}
     for text in prompts:
         for name, route in wanted:
             settings, hold, _ = VARIANTS[name]
@@ -138,7 +142,8 @@ def _video(
 def qualities(frames: torch.Tensor, shown_at: torch.Tensor, scene: Scene) -> tuple[list[float], ...]:
     """Return decibels of frames `f c h w` at their moments, give or take REACH, and at the best of a way."""
     way = int(2 * (SIZE - 2 * RADII[scene.mover.size]) / PACES[scene.mover.pace]) + 1
-    reach, whole = torch.arange(-REACH, REACH + 1), render_with_mask(scene, torch.arange(way))
+    reach = torch.arange(-REACH, REACH + 1)
+    whole = render_with_mask(scene, torch.arange(way))
     found: tuple[list[float], ...] = [], []
     for frame, at in zip(frames, shown_at, strict=True):
         due = render_with_mask(scene, (at + reach).clamp(min=0))

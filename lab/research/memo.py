@@ -31,7 +31,8 @@ class Memo:
     """
 
     def __init__(self, limit: float = float("inf")) -> None:
-        self._limit, self._bytes = limit, 0
+        self._limit = limit
+        self._bytes = 0
         # Arguments live as long as their result, so that no other object can get one of their ids.
         self._entries: OrderedDict[Hashable, tuple[Any, tuple[Any, ...]]] = OrderedDict()
 
@@ -65,7 +66,8 @@ class SharedEngine:
 
     def __init__(self, engine: Engine, limit: float = GIGABYTE) -> None:
         self._engine = engine
-        self._latents, self._pixels = Memo(float("inf") if limit else 0), Memo(limit)
+        self._latents = Memo(float("inf") if limit else 0)
+        self._pixels = Memo(limit)
 
     def engine(self, calls: Counter[str], draft_steps: int | None = None) -> Engine:
         """Return the engine for one run; its calls are counted, by part. `draft_steps`: of its drafts, or None."""

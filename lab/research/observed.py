@@ -42,9 +42,12 @@ class _Generator(WrappedGenerator):
 
 class _Codec:
     def __init__(self, inner: VideoCodec, call: Callable[..., tuple[Tensor, Any]]) -> None:
-        self._inner, self._call, self.encode = inner, call, inner.encode
+        self._inner = inner
+        self._call = call
+        self.encode = inner.encode
         self.latent_channels = inner.latent_channels
-        self.temporal_stride, self.spatial_stride = inner.temporal_stride, inner.spatial_stride
+        self.temporal_stride = inner.temporal_stride
+        self.spatial_stride = inner.spatial_stride
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         return self._call((latents, state), self._inner.decode)
@@ -52,7 +55,9 @@ class _Codec:
 
 class _Scorer:
     def __init__(self, inner: Scorer, call: Callable[..., Tensor]) -> None:
-        self._inner, self._call, self.describe = inner, call, inner.describe
+        self._inner = inner
+        self._call = call
+        self.describe = inner.describe
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         return self._call((frames, prompt), self._inner.score)

@@ -17,10 +17,16 @@ from sdvg_core.files.outputs import whole_file
 from .markdown import Numbers
 from .statistics import CURVES
 
-SIZE, DOTS_PER_INCH = (9.0, 5.4), 130
-BLACK, GREY, ORANGE, SKY, GREEN, BLUE, RED, PINK = (
-    "#000000", "#777777", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
-)  # fmt: skip
+SIZE = (9.0, 5.4)
+DOTS_PER_INCH = 130
+BLACK = "#000000"
+GREY = "#777777"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+BLUE = "#0072B2"
+RED = "#D55E00"
+PINK = "#CC79A7"
 STYLE: dict[str, Any] = {
     "font.size": 11,
     "axes.titlesize": 13,

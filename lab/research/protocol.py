@@ -23,7 +23,9 @@ from sdvg_core.settings.route import (
 )
 from tests.support.routers import RandomRouter
 
-TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY = "target-only", "draft-only", "anchor-only"
+TARGET_ONLY = "target-only"
+DRAFT_ONLY = "draft-only"
+ANCHOR_ONLY = "anchor-only"
 
 PAPER_TAUS = (-2.5, -2.0, -1.5, -1.0, -0.9, -0.8, -0.7)
 """The thresholds of the paper's Table 1, for ImageReward itself."""

@@ -181,7 +181,8 @@ def against_curve(
     """
     if len(curve) < 2:
         return None
-    cost, quality = table.means(name, cost_of), table.means(name, quality_of)
+    cost = table.means(name, cost_of)
+    quality = table.means(name, quality_of)
     costs, qualities = (np.stack([table.means(c, of) for c in curve], axis=1) for of in (cost_of, quality_of))
     if not costs[0].min() <= cost[0] <= costs[0].max():
         return None

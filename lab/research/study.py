@@ -47,8 +47,11 @@ from .summary import page_text, summarise_study, table_of_rows
 from .videos import StudyOptions, load_study_models
 from .world import held_out_prompts
 
-SUMMARY, TABLE, CSV = "summary.json", "table.md", "rows.csv"
-POCKET_SIZE, REAL_SIZE = (64, 64), (832, 480)
+SUMMARY = "summary.json"
+TABLE = "table.md"
+CSV = "rows.csv"
+POCKET_SIZE = (64, 64)
+REAL_SIZE = (832, 480)
 ROWS_VERSION = 4
 """Rows of version 1 do not count passes; those of 2 count some of another decoder; those of 3 lack last blocks."""
 
@@ -122,7 +125,8 @@ def _make(options: argparse.Namespace, job: StudyOptions, plan: Plan) -> int:
     with held(options.output):
         claim_folder(options.output, common_settings(job), {c.name: asdict(c) for c in plan.configurations})
         say(device_line(job.load.device, job.load.dtype, threads=1))
-        done, wanted = len(plan.select(read_study(options.output))), len(plan.pairs) * len(plan.configurations)
+        done = len(plan.select(read_study(options.output)))
+        wanted = len(plan.pairs) * len(plan.configurations)
         say(
             f"{count(len(plan.prompts), 'prompt')}, {count(len(plan.seeds), 'seed')}, "
             f"{count(len(plan.configurations), 'configuration')}: {done} of {wanted} rows are done. There will be "

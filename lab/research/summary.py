@@ -81,7 +81,8 @@ def _cell(value: float | None) -> str:
 def _configuration(
     table: Table, configuration: Configuration, plan: Plan, metrics: Sequence[str], quality: str
 ) -> dict[str, Any]:
-    name, quality_of = configuration.name, metric(quality)
+    name = configuration.name
+    quality_of = metric(quality)
     policy = configuration.route.policy
     costs = {"cost": cost_with(plan.weights), "target_calls": lambda row: float(row["target_calls"])}
     accepted = table.bootstrap.means(table.per_prompt(name, lambda row: row["accepted"]))
@@ -138,7 +139,8 @@ def page_text(summary: Numbers) -> str:
 
 
 def _opening(summary: Numbers) -> str:
-    seeds, few = ", ".join(map(str, summary["seeds"])), too_few(summary["prompts"])
+    seeds = ", ".join(map(str, summary["seeds"]))
+    few = too_few(summary["prompts"])
     intervals = "In brackets: 95 % bootstrap intervals over prompts, paired by prompt and seed."
     compared = sum(bool(c["at_same"]) for c in summary["configurations"])
     chance = (

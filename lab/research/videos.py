@@ -139,7 +139,8 @@ def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[Record]:
     """Yield the rows as they are made."""
     sharing = SharedEngine(models.engine, models.memo_bytes)
     condition = Condition(load(job.embedding)["embedding"], job.prompt)
-    run, of = models.run(condition, job.seed), {"prompt": job.prompt, "seed": job.seed}
+    run = models.run(condition, job.seed)
+    of = {"prompt": job.prompt, "seed": job.seed}
     for configuration in job.configurations:
         calls: Counter[str] = Counter()
         engine = sharing.engine(calls, configuration.draft_steps)
@@ -150,7 +151,8 @@ def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[Record]:
 
 def _row(models: StudyModels, run: Run) -> Record:
     """Make a video, and return its numbers; None for what is not finite, or was not scored."""
-    emitted, text = list(run.blocks()), run.inputs.condition_of(0).text
+    emitted = list(run.blocks())
+    text = run.inputs.condition_of(0).text
     rewards = [scorer_of(models.engine).score(one.frames, text) for one in emitted]
     records = [one.record for one in emitted]
     frames = torch.cat([one.frames for one in emitted], dim=1)[0].cpu()

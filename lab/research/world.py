@@ -115,7 +115,8 @@ def draw_thing(thing: Thing, times: Tensor) -> tuple[Tensor, Tensor]:
 
 def _distance(shape: str, x: Tensor, y: Tensor, radius: float) -> Tensor:
     """Return the signed distance in pixels from the edge of a shape around (0, 0), negative inside."""
-    ax, ay = x.abs(), y.abs()
+    ax = x.abs()
+    ay = y.abs()
     if shape == "ball":
         return (x.square() + y.square()).sqrt() - radius
     if shape == "box":

@@ -95,7 +95,9 @@ class Prompted:
 
     def __init__(self, tree: WanTree, embedding: Tensor, real: Tensor, stages: Stages = PLAIN_STAGES) -> None:
         padded = torch.cat((embedding * real[..., None], torch.zeros_like(embedding[:, :1])), dim=1)
-        self.tree, self.ops, self.stages = tree, self.kind(tree.text_len, real), stages
+        self.tree = tree
+        self.ops = self.kind(tree.text_len, real)
+        self.stages = stages
         self.text: TextKV = project_text(tree, padded, self.ops)
         self.cache = TensorCache([{} for _ in tree.blocks])
         self.place = CacheSlots(0, tuple(range(BLOCK)), BLOCK)

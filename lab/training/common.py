@@ -21,7 +21,8 @@ class Log:
     """Prints a line of numbers and appends it to a JSON-lines file."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._began = path, time.monotonic()
+        self._path = path
+        self._began = time.monotonic()
 
     def __call__(self, **numbers: Any) -> None:
         line = {"minutes": round((time.monotonic() - self._began) / 60, 2), **numbers}
@@ -34,7 +35,8 @@ class Average:
     """An exponential moving average of a module's weights, which is what gets shipped."""
 
     def __init__(self, module: nn.Module, decay: float) -> None:
-        self._decay, self.steps = decay, 0
+        self._decay = decay
+        self.steps = 0
         self.weights = {name: w.detach().clone().float() for name, w in module.state_dict().items()}
 
     @torch.no_grad()

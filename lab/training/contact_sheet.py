@@ -35,7 +35,11 @@ WAYS = (
     Configuration("routed, tau -0.7", "", Route(Gate(-0.7))),
     Configuration("draft-only", "", Route(First(0))),
 )
-LEFT, RIGHT, ROW, TITLE, GAP = 112, 56, 70, 26, 5
+LEFT = 112
+RIGHT = 56
+ROW = 70
+TITLE = 26
+GAP = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +54,8 @@ class Strip:
 
 def strips(prompts: tuple[str, ...]) -> list[tuple[str, list[Strip]]]:
     """Make every video and return its rows by prompt."""
-    files, load = trained_set(), pocket_options()
+    files = trained_set()
+    load = pocket_options()
     models = load_study_models(StudyOptions(files=files, load=load))
     embeddings = encode_prompts(files, prompts, load)
     found = []

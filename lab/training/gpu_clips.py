@@ -28,7 +28,8 @@ from .on_gpu import GpuPrompted, HalfPrompted
 from .roll_out import REACH, encode_stills, roll_out
 from .shipped import Shipped
 
-RECOGNISED, LOST = 0.04, 0.15
+RECOGNISED = 0.04
+LOST = 0.15
 """Mean squared errors: of a context from which it is not recognised, and of one thing from which it is not there.
 
 The truth could not say where it comes back.
@@ -81,7 +82,8 @@ class World:
     """What is needed to make clips: the embedded set on the device."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self._shipped = device, Shipped()
+        self.device = device
+        self._shipped = Shipped()
         vae = load_vae(trained_set().vae, layers="planes", device=device)
         assert isinstance(vae, WanCodec)
         self.vae = vae
@@ -111,7 +113,8 @@ class World:
 @torch.no_grad()
 def true_clips(world: World, prompts: Prompts, chunk: int = 128) -> Blocks:
     """Return blocks 1 to 8 of the clips that the prompts say, with the contexts that `recompute` gives them."""
-    contexts, labels = [], []
+    contexts = []
+    labels = []
     times = torch.arange(FRAMES, device=world.device)
     for first in range(0, len(prompts.scenes), chunk):
         scenes = prompts.scenes[first : first + chunk]
@@ -129,7 +132,8 @@ def true_clips(world: World, prompts: Prompts, chunk: int = 128) -> Blocks:
 @torch.no_grad()
 def target_clips(world: World, prompts: Prompts, chunk: int = 512) -> Blocks:
     """Return the same blocks as the target makes them, with its contexts."""
-    contexts, labels = [], []
+    contexts = []
+    labels = []
     for rows in torch.arange(len(prompts.scenes), device=world.device).split(chunk):
         seen, blocks, _ = roll_out(world.target, world.vae, *prompts.heard(rows), ask=HalfPrompted)
         contexts.append(torch.stack(seen, dim=1).half())
@@ -147,7 +151,8 @@ def own_blocks(
     many contexts there were.
     """
     rows = torch.randint(len(prompts.scenes), (count,), device=world.device)
-    scenes, at = prompts.scenes[rows], (BLOCKS - 1) * rows
+    scenes = prompts.scenes[rows]
+    at = (BLOCKS - 1) * rows
     blocks = [clips.context[at], *(clips.label[at + number] for number in range(begun - 1))]
     last = BLOCKS - 1 if begun == 1 else min(begun + ONWARD, BLOCKS - 1)
     seen, _, frames = roll_out(

@@ -78,7 +78,8 @@ class Scenes:
         room = SIZE - 2 * radius
         middles = []
         for axis in range(2):
-            place, step = self.place[:, number, axis, None], self.step[:, number, axis, None]
+            place = self.place[:, number, axis, None]
+            step = self.step[:, number, axis, None]
             folded = (place * room + step * times).remainder(2 * room)
             middles.append(radius + torch.minimum(folded, 2 * room - folded))
         pixel = torch.arange(SIZE, device=times.device) + 0.5
@@ -102,7 +103,8 @@ def _numbers(thing: Thing) -> tuple[object, ...]:
 
 def _distance(shape: Tensor, x: Tensor, y: Tensor, radius: Tensor) -> Tensor:
     """Return the signed distance in pixels from the edge of a shape around (0, 0), negative inside."""
-    ax, ay = x.abs(), y.abs()
+    ax = x.abs()
+    ay = y.abs()
     round_ = (x.square() + y.square()).sqrt()
     arm = 0.32 * radius
     cross = torch.minimum(torch.maximum(ax - radius, ay - arm), torch.maximum(ax - arm, ay - radius))
@@ -138,7 +140,8 @@ def recognise(scenes: Scenes, frames: Tensor, due: int, reach: int) -> tuple[Ten
 
     Also the error at that moment, `n`, and that on each thing, `n 2`. The nearest of moments that fit equally well.
     """
-    count, first = frames.shape[1], max(due - reach, 0)
+    count = frames.shape[1]
+    first = max(due - reach, 0)
     times = torch.arange(first, due + count + reach, device=frames.device)
     truth, visible = scenes.render(times.expand(len(scenes), -1))
     starts = len(times) - count + 1

@@ -37,7 +37,8 @@ from .common import seeded
 from .contact_sheet import Strip, draw
 from .measure_pair import interval_of_mean, numbers_of, scenes_of
 
-BLOCKS, FRAMES = 4, 45
+BLOCKS = 4
+FRAMES = 45
 SEAMS = tuple(range(9, FRAMES, 12))
 FAR = 16.0
 """Pixels between two paths, on average over the clip, that make them different ones."""
@@ -58,7 +59,8 @@ NEW = 3
 
 def decibels(frames: Tensor, scene: Scene, first: int = 0) -> Tensor:
     """Return (f,) decibels of frames due from `first` on, each against its best moment up to LATE late."""
-    count, lags = len(frames), REACH + LATE
+    count = len(frames)
+    lags = REACH + LATE
     times = torch.arange(first - REACH, first + count + LATE, dtype=torch.float32).clamp(min=0)
     truth, mask = render_with_mask(scene, times)
     errors = [weighted_error(frames, truth[i : i + count], mask[i : i + count]) for i in range(lags)]
@@ -112,7 +114,8 @@ def restyled(
     strengths: Sequence[str] = STRENGTHS,
 ) -> dict[str, Any]:
     """Return by clip, route and strength what the oracle finds block by block."""
-    times, found = torch.arange(FRAMES), dict[str, Any]()
+    times = torch.arange(FRAMES)
+    found = dict[str, Any]()
     plain: dict[str, Tensor] = {}
     for name, shown in inputs_for(scene, seeded(seed, "inputs")).items():
         write_mp4(folder / "clip.mp4", render(shown, times), fps=16)
@@ -133,7 +136,8 @@ def restyled(
 
 def extended(streamer: Streamer, scene: Scene, seed: int, folder: Path) -> dict[str, Any]:
     """Return decibels of new frames by how much was given, and the change across seams and inside."""
-    whole, codec = made(streamer, scene, blocks=6, seed=seed), streamer._loaded.build().codec
+    whole = made(streamer, scene, blocks=6, seed=seed)
+    codec = streamer._loaded.build().codec
     found: dict[str, Any] = {"dB": {}, "whole dB": {}}
     for frames in GIVEN:
         shown = 1 + 4 * (frames - 1)
@@ -187,7 +191,9 @@ def extend_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def picture(streamer: Streamer, scenes: Sequence[Scene], seed: int, folder: Path) -> list[tuple[str, list[Strip]]]:
     """Return the rows of a sheet: every clip on its own path, and what the target makes of it."""
-    at, times, sheet = [0, *SEAMS], torch.arange(FRAMES), []
+    at = [0, *SEAMS]
+    times = torch.arange(FRAMES)
+    sheet = []
     middle = [start + 6 for start in at]
     middle[0] = 4
     for number, scene in enumerate(scenes):

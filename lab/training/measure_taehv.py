@@ -52,19 +52,23 @@ def made(engine: Engine, route: Route, condition: Condition) -> Tensor:
 
 def measured(prompts: int) -> dict[str, dict[str, str]]:
     """Return COLUMNS by who made the clip: the world itself, or a route."""
-    files, load = trained_set(), pocket_options()
-    fast, full = load_vae(pocket_fast_vae(), layers="planes"), load_vae(files.vae, layers="planes")
+    files = trained_set()
+    load = pocket_options()
+    fast = load_vae(pocket_fast_vae(), layers="planes")
+    full = load_vae(files.vae, layers="planes")
     engine = load_models(files, load, check_models(files, load)).build()
     texts = held_out_prompts(prompts, seed=0)
     embeddings = encode_prompts(files, texts, load)
     rows = defaultdict(list)
     for text in texts:
-        scene, condition = parse(text), Condition(embeddings[text], text)
+        scene = parse(text)
+        condition = Condition(embeddings[text], text)
         clips = {"the world": full.encode(render(scene, torch.arange(FRAMES))[None])}
         for name, route in ROUTES.items():
             clips[name] = made(engine, route, condition)
         for name, latents in clips.items():
-            shown, truth = fast.decode(latents)[0][0], full.decode(latents)[0][0]
+            shown = fast.decode(latents)[0][0]
+            truth = full.decode(latents)[0][0]
             quality = [judge(frames, scene).quality.mean() for frames in (shown, truth)]
             rows[name].append(torch.stack([decibels(shown[0], truth[0]), decibels(shown, truth), *quality]))
     tables = {name: torch.stack(of) for name, of in rows.items()}

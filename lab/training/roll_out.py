@@ -54,7 +54,10 @@ def roll_out(
 
     `begun`: the first of the `count` blocks, `b c 3 h w`, made by somebody else.
     """
-    contexts, blocks, shown, state = [], list(begun), [], None
+    contexts = []
+    blocks = list(begun)
+    shown = []
+    state = None
     for block in begun:
         frames, state = vae.decode(block, state)
         shown.append(frames)

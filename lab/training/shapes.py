@@ -28,10 +28,12 @@ from .causal import FRAMES
 from .common import save_checkpoint, seeded
 from .measure_pair import scenes_of
 
-SEGMENT, KEPT = 13, 8
+SEGMENT = 13
+KEPT = 8
 """Pixel frames of a round trip, and how many of the last of them are looked at."""
 
-BATCH, RATE = 64, 2e-3
+BATCH = 64
+RATE = 2e-3
 NOISE = 0.03
 """Standard deviation of the noise on pictures to learn from."""
 
@@ -131,7 +133,8 @@ def main() -> None:
     held_back = scenes_of(seeded(0, "shapes held back"), args.held_back, kind="alone")
     seen = {scene.text for scene in held_back}
     scenes = [s for s in scenes_of(seeded(0, "shapes"), args.scenes, kind="alone") if s.text not in seen]
-    clips, tested = round_trips(scenes, 0), round_trips(held_back, 1)
+    clips = round_trips(scenes, 0)
+    tested = round_trips(held_back, 1)
     labels = torch.tensor([SHAPES.index(scene.mover.shape) for scene in scenes]).repeat_interleave(KEPT)
     net = train(clips.flatten(0, 1), labels, args.epochs)
     shares = right(net, held_back, tested)

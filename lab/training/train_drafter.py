@@ -49,7 +49,8 @@ ROWS = {"made": 0.5, "true": 0.2, "own": 0.3}
 FIRST_EVERY = 8
 """In which steps the batch is of first blocks."""
 
-OWN_FROM, OWN_KEPT = 0.05, 4
+OWN_FROM = 0.05
+OWN_KEPT = 4
 """After which share of the fall own contexts are made, and how many lots of them are kept."""
 
 OWN_REST = 4.0
@@ -61,7 +62,9 @@ OWN = 0.5
 THING_WEIGHT = 5.0
 """What a place with a thing weighs more than one of the ground."""
 
-SAVED, LOOKED, CHECKED = 30.0, 20.0, 10
+SAVED = 30.0
+LOOKED = 20.0
+CHECKED = 10
 """Every how many seconds the state is saved and an error measured; every how many steps the clock is read."""
 
 MEASURED = 50
@@ -142,7 +145,10 @@ class Trainer:
     """The drafter in training, its average, and how much of the fall of its rate has passed."""
 
     def __init__(self, args: argparse.Namespace, log: Log, data: Data, held_back: tuple[Prompts, Any]) -> None:
-        self.args, self.log, self.data, self.held_back = args, log, data, held_back
+        self.args = args
+        self.log = log
+        self.data = data
+        self.held_back = held_back
         self.world = data.world
         self.state = args.out / "state.ckpt"
         torch.manual_seed(args.seed)
@@ -151,7 +157,8 @@ class Trainer:
         self.mean = copy_of(shipped)
         self.optimisers = make_optimisers(self.tree, args.rate)
         self.average = Average(self.tree, 0.998)
-        self.number, self.passed = 0, 0.0
+        self.number = 0
+        self.passed = 0.0
         shares = {kind: round(share * args.batch) for kind, share in ROWS.items()}
         self.rows = {kind: max(count, 1) for kind, count in shares.items()}
         self.steps = {
@@ -165,8 +172,10 @@ class Trainer:
         self.tree.load_state_dict(saved["weights"])
         for optimiser, state in zip(self.optimisers, saved["optimisers"], strict=True):
             optimiser.load_state_dict(state)
-        self.average.weights, self.average.steps = saved["average"], saved["number"]
-        self.number, self.passed = saved["number"], saved["passed"]
+        self.average.weights = saved["average"]
+        self.average.steps = saved["number"]
+        self.number = saved["number"]
+        self.passed = saved["passed"]
 
     def save(self) -> None:
         """Write the average, and everything needed to go on."""
@@ -231,7 +240,8 @@ class Trainer:
 
     def run(self, until: float) -> None:
         """Train until the clock says `until`, where the rate is nothing."""
-        began, start = time.monotonic(), self.passed
+        began = time.monotonic()
+        start = self.passed
         saved = looked = began
         next_lot = 0.0
         shown: dict[str, list[Tensor]] = {}
@@ -249,7 +259,8 @@ class Trainer:
                 next_lot = time.monotonic() + OWN_REST * (time.monotonic() - now)
             if now - looked > LOOKED or self.passed == 1:
                 self._look(shown)
-                shown, looked = {}, time.monotonic()
+                shown = {}
+                looked = time.monotonic()
             if now - saved > SAVED or self.passed == 1:
                 self.save()
                 saved = time.monotonic()
@@ -321,7 +332,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         torch.set_float32_matmul_precision("high")
     else:
         torch.set_num_threads(1)
-    log, world = Log(args.out / "log.jsonl"), World(torch.device(args.device))
+    log = Log(args.out / "log.jsonl")
+    world = World(torch.device(args.device))
     log(stage="models are there", device=args.device, torch=torch.__version__)
     before = measure(world, world.drafter, args.out / "before.jsonl", args.prompts, end)
     prompts = world.prompts(scenes_of(seeded(0, "held-back"), args.held_back, held_out=True))

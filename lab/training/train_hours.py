@@ -44,7 +44,8 @@ from .roll_out import FIRST, RECOGNISED, roll_out
 from .shipped import load_model
 from .train_drafter import copy_of, draw_on_own, first_losses, later_losses, loss_of_all_steps, make_optimisers
 
-LOT, LOTS_KEPT = 32, 6
+LOT = 32
+LOTS_KEPT = 6
 """Prompts of a lot, and how many lots are kept."""
 
 USUAL = {
@@ -55,7 +56,8 @@ USUAL = {
 TOGETHER = 8
 """Samples whose gradient is computed at once."""
 
-SAVED, LOOKED = 600.0, 200
+SAVED = 600.0
+LOOKED = 200
 """Every how many seconds the state is saved, and in which steps the errors are measured."""
 
 
@@ -107,7 +109,8 @@ class Lot:
         """
         blocks = self.blocks[kind if len(self.blocks[kind].whose) else "true"]
         chosen = torch.randint(len(blocks.whose), (count,))
-        context, whose = blocks.context[chosen].float(), blocks.whose[chosen]
+        context = blocks.context[chosen].float()
+        whose = blocks.whose[chosen]
         if kind == "true":
             context = context + 0.05 * torch.randint(3, (count, 1, 1, 1, 1)) * torch.randn_like(context)
         return self.embedding[whose].float(), self.real[whose], context, blocks.label[chosen].float()
@@ -168,7 +171,8 @@ ROLES = {
 
 def drawn_scenes(role: str, purpose: str, number: int, count: int, seed: int) -> list[Scene]:
     """Return the training scenes of a step or lot."""
-    generator, mix = seeded(seed, role, purpose, number), ROLES[role].mix
+    generator = seeded(seed, role, purpose, number)
+    mix = ROLES[role].mix
     places = range(number * count, (number + 1) * count)
     return [scenes_of(generator, 1, kind=mix[place % len(mix)])[0] for place in places]
 
@@ -225,7 +229,9 @@ class Trainer:
     """The model in training, its average, and what batches are drawn from."""
 
     def __init__(self, args: argparse.Namespace, log: Log, world: World) -> None:
-        self.args, self.log, self.world = args, log, world
+        self.args = args
+        self.log = log
+        self.world = world
         self.role: Role = ROLES[args.role]
         self.codecs = (world.vae, load_vae(pocket_fast_vae(), layers="planes"))
         self.path = args.out / "state.ckpt"
@@ -234,7 +240,8 @@ class Trainer:
         self.mean = copy_of(shipped)
         self.optimisers = make_optimisers(self.tree, args.rate)
         self.average = Average(self.tree, 0.998)
-        self.number, self.lots = 0, list[Lot]()
+        self.number = 0
+        self.lots = list[Lot]()
         self.seconds = 0.0
         for weight in self.tree.parameters():
             weight.grad = torch.zeros_like(weight)
@@ -245,8 +252,10 @@ class Trainer:
         self.tree.load_state_dict(saved["weights"])
         for optimiser, state in zip(self.optimisers, saved["optimisers"], strict=True):
             optimiser.load_state_dict(state)
-        self.number, self.seconds = saved["number"], saved["seconds"]
-        self.average.weights, self.average.steps = saved["average"], self.number
+        self.number = saved["number"]
+        self.seconds = saved["seconds"]
+        self.average.weights = saved["average"]
+        self.average.steps = self.number
         self.lots = [Lot.of(state) for state in saved["lots"]]
 
     def save(self) -> None:
@@ -283,7 +292,8 @@ class Trainer:
 
     def batch(self) -> dict[str, Batch]:
         """Draw the batch of a step, by kind."""
-        args, count = self.args, self.args.batch
+        args = self.args
+        count = self.args.batch
         if self.number % self.role.first_every:
             return {kind: self._later(kind, round(share * count)) for kind, share in self.role.rows.items()}
         number = self.number // self.role.first_every
@@ -363,7 +373,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             setattr(args, name, value)
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
-    log, world = Log(args.out / "log.jsonl"), World(torch.device("cpu"))
+    log = Log(args.out / "log.jsonl")
+    world = World(torch.device("cpu"))
     if args.target:
         world.target = load_model(args.target)
     bench = Bench(world, args.bench)

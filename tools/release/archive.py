@@ -78,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def members(root: Path = ROOT) -> list[str]:
     """Return the files of the archive: those that git tracks and .comfyignore does not name, as paths with /."""
-    tracked, left_out = _listed(root), set(_listed(root, "--ignored", f"--exclude-from={root / '.comfyignore'}"))
+    tracked = _listed(root)
+    left_out = set(_listed(root, "--ignored", f"--exclude-from={root / '.comfyignore'}"))
     return sorted(set(tracked) - left_out)
 
 
@@ -87,7 +88,8 @@ def write_archive(path: Path, root: Path = ROOT) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in members(root):
             entry = zipfile.ZipInfo(name, EPOCH)
-            entry.external_attr, entry.compress_type = 0o644 << 16, zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, (root / name).read_bytes())
 
 
@@ -129,7 +131,8 @@ def wrong_inside(contents: Mapping[str, bytes]) -> list[str]:
 
 def needed(sources: Mapping[str, ast.Module]) -> set[str]:
     """Return the files whose code runs if the pack's `__init__.py` and all functions it can reach do."""
-    seen, waiting = set[str](), ["__init__.py"]
+    seen = set[str]()
+    waiting = ["__init__.py"]
     while waiting:
         name = waiting.pop()
         if name in sources and name not in seen:

@@ -30,12 +30,21 @@ from sdvg_core.report.summary import INKS, OUTCOME_COLOURS, Outcome, outcome_of
 from sdvg_core.settings.route import ROUTE_PRESETS, Route
 from sdvg_core.text.prompts import read_prompt
 
-SIDE, MARGIN, GAP, QUALITY = 640, 24, 6, 80
-GROUND, FAINT = "#16181d", "#b8bec8"
-COLUMNS, ROWS = 3, 2
+SIDE = 640
+MARGIN = 24
+GAP = 6
+QUALITY = 80
+GROUND = "#16181d"
+FAINT = "#b8bec8"
+COLUMNS = 3
+ROWS = 2
 CELL = SIDE // COLUMNS
-BLOCKS, FRAMES, SEED = 9, 105, 42
-MINIATURE, DRAWN, HOST = "by the embedded miniature", "drawn: goes in, comes out", "by ComfyUI's own nodes"
+BLOCKS = 9
+FRAMES = 105
+SEED = 42
+MINIATURE = "by the embedded miniature"
+DRAWN = "drawn: goes in, comes out"
+HOST = "by ComfyUI's own nodes"
 SHOWN = {
     Outcome.FORCED: "large model",
     Outcome.REMADE: "remade",
@@ -153,7 +162,8 @@ def draw(frames: Frames, outcomes: Sequence[Outcome], source: str) -> Image.Imag
         row, column = divmod(place, COLUMNS)
         cell = Image.fromarray(_pixels(frame)).resize((CELL, CELL), Image.Resampling.BICUBIC)
         cover.paste(cell, (column * (CELL + 1), row * (CELL + 1)))
-    brush, small = ImageDraw.Draw(cover), ImageFont.load_default(28)
+    brush = ImageDraw.Draw(cover)
+    small = ImageFont.load_default(28)
     top = ROWS * (CELL + 1) + MARGIN
     width = (SIDE - 2 * MARGIN + GAP) / max(len(outcomes), 1)
     for place, outcome in enumerate(outcomes):

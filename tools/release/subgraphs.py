@@ -16,7 +16,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "subgraphs"
 SAMPLER = "SDVGSpeculativeSampler"
-INPUT, OUTPUT = -10, -20
+INPUT = -10
+OUTPUT = -20
 """The ids of a subgraph's two ends."""
 BLUEPRINTS: dict[str, dict[str, Any]] = {
     "SDVG text to video": {
