@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="print six prompts to try, and make nothing")
     add_output(parser, "out/demo")
     video = parser.add_argument_group("video")
-    add_settings(video, VideoRequest, only=("blocks", "directions", "seed"))
+    add_settings(video, VideoRequest, only=("blocks", "seed"))
     add_overwrite(video)
     add_router_options(parser, demo=True)
 

@@ -229,7 +229,7 @@ def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopReques
     The comparison is decoded from both latents, as an mp4's pixels are compressed, and by the VAE, as the TAEHV
     (whose time is measured) blurs a clip's first frame. `folder`, `report`: of the routed video.
     """
-    alone = replace(batch.request, route=Route(TargetOnly()), directions="")
+    alone = replace(batch.request, route=Route(TargetOnly()))
     batch = replace(batch, request=alone, output=folder / TARGET_ONLY, named=True)
     ((other, alone_report),) = make_videos(batch, stopping=stopping, bars=sys.stderr)
     if stopping.asked:

@@ -101,7 +101,7 @@ def test_doctor_names_a_smaller_file_to_get(tmp_path, capsys):
 
 
 def test_demo_shows_the_nearest_prompt(tmp_path, capsys):
-    words = ["--prompt", "a whale sings", "--blocks", "1", "--directions", "t"]
+    words = ["--prompt", "a whale sings", "--blocks", "1"]
     assert main(["demo", *words, "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
     assert "shown instead: a big" in printed.err
@@ -111,7 +111,7 @@ def test_demo_shows_the_nearest_prompt(tmp_path, capsys):
 def test_demo_of_target_only_compares_nothing(tmp_path, capsys):
     """Catches the comparison of an earlier video beside a new one."""
     out = tmp_path / "out"
-    asked = ["demo", "--output", str(out), "--blocks", "1", "--directions", "t"]
+    asked = ["demo", "--output", str(out), "--blocks", "1"]
     assert main(asked) == 0
     (out / "comparison.mp4").write_text("of an earlier video")
     capsys.readouterr()

@@ -258,7 +258,7 @@ def test_list_goes_on_without_its_table(base, tmp_path):
 # --- the demo
 
 
-DEMO = ("demo", "--blocks", "1", "--directions", "d")
+DEMO = ("demo", "--blocks", "2", "--preset", "fast")
 
 
 def test_demos_are_numbered_beside_generated_videos(tmp_path, monkeypatch):

@@ -106,7 +106,7 @@ def stay(models: ModelFiles, tmp_path: Path, environment: dict[str, str]) -> Sta
         for name, words in commands(models, watch / "prompts.txt").items()
     ]
     asked += [["doctor", str(models.target)], ["doctor", "--models", str(models.target.parent)]]
-    asked += [["doctor", "--vram", "24"], ["demo", "--blocks", "1", "--directions", "t"]]
+    asked += [["doctor", "--vram", "24"], ["demo", "--blocks", "1"]]
     smaller = str(work / "out put" / "smaller.safetensors")
     if find_spec("comfy_kitchen"):
         asked += [["convert", str(models.target), "--format", "int8", "--output", smaller]]
