@@ -35,7 +35,7 @@ from ..sdvg_core.settings.execution import Execution
 from ..sdvg_core.settings.fields import as_json
 from ..sdvg_core.settings.request import strength_of
 from ..sdvg_core.text.prompts import Conditions, notes_on_starts, taken_as_text
-from ..sdvg_core.videos.resolve import ResolvedRequest, resolve_request
+from ..sdvg_core.videos.resolve import ResolvedRequest, budgeted_run, resolve_request
 from ..sdvg_core.videos.start import (
     NOTHING,
     ExtendedStart,
@@ -148,6 +148,8 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     whole = resolved.plan
     first_block = whole.new_indices.start - kept_count
     unread = _unread_note(job, whole)
+    has_pair = len(job.models) == 2
+    budgeted = budgeted_run(job.request.blocks, job.headers, whole.lead) if has_pair else None
     resolved = _shortened(resolved, job, kept_count, wired.request.blocks)
     job = job.restrict_to(resolved.plan.models_needed)
     check_loras(job.models)
@@ -171,7 +173,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     )
     if job.signature:
         own_drafts = job.request.drafter_context == "own"
-        asked = asked_of_run(job.signature, whole, progress.live.begin, own_drafts=own_drafts)
+        asked = asked_of_run(job.signature, whole, progress.live.begin, own_drafts=own_drafts, budgeted=budgeted)
         progress.live.trace = Trace(progress.live.begin["run"], asked)
     memory = memory_of(job)
     check_room(memory)

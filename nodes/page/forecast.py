@@ -15,6 +15,8 @@ from typing import Any
 from ...sdvg_core.engine.plan import RunPlan
 from ...sdvg_core.engine.routing import DIRECTED, Frames, PlannedBlock, decide_early, handover_at, score_and_decide
 from ...sdvg_core.engine.types import Span
+from ...sdvg_core.errors import BadInput
+from ...sdvg_core.memory.budget import BudgetedRun, route_for_budget
 from ...sdvg_core.settings.decision import Decision, Reason
 from ...sdvg_core.settings.request import ROUTE_DECIDES, Strength, check_directions, read_takes
 from ...sdvg_core.settings.route import Budget, Custom, Route, Scores
@@ -49,7 +51,8 @@ class Asked:
     did. `lock`: digest of the blocks before `first`, or empty. `before`: number of a clip's blocks before block 1,
     as prompts count them; a start image is none. `route_start`: number of those before the route begins. `given`:
     number of blocks that are decoded before block 1, a start image's too. `strengths`: of restyling, from block
-    `first` on. `own_drafts`: whether drafts continue each other.
+    `first` on. `own_drafts`: whether drafts continue each other. `budgeted`: what a budget would be spent on; None
+    without two models.
     """
 
     signature: Mapping[str, Any]
@@ -65,6 +68,7 @@ class Asked:
     before: int = 0
     given: int = 0
     own_drafts: bool = False
+    budgeted: BudgetedRun | None = None
 
     @property
     def restyles(self) -> bool:
@@ -109,7 +113,12 @@ class Trace:
 
 
 def asked_of_run(
-    signature: Mapping[str, Any], plan: RunPlan, begin: Mapping[str, Any], *, own_drafts: bool
+    signature: Mapping[str, Any],
+    plan: RunPlan,
+    begin: Mapping[str, Any],
+    *,
+    own_drafts: bool,
+    budgeted: BudgetedRun | None,
 ) -> Asked:
     """Return what a planned run was asked for. `begin`: the fields of its first event."""
     kept, _, lock = str(begin["kept"]).strip().partition(":")
@@ -127,6 +136,7 @@ def asked_of_run(
         before=begin["before"],
         given=len(plan.clip) - int(kept or 0),
         own_drafts=own_drafts,
+        budgeted=budgeted,
     )
 
 
@@ -154,7 +164,8 @@ def asked_next(prompt: Mapping[str, Any], node_id: str, made: Asked, begin: Mapp
         takes = read_takes(str(values["takes"]), blocks)
         kept, _, lock = str(values["kept_blocks"]).strip().partition(":")
         first = int(kept or 0) + 1
-        route, known = _next_route(prompt, inputs.get("router"), sampler, made, blocks)
+        budgeted = _next_budgeted(made, blocks, first)
+        route, known = _next_route(prompt, inputs.get("router"), sampler, made, budgeted)
     except UNREADABLE:
         return None
     return Asked(
@@ -171,25 +182,43 @@ def asked_next(prompt: Mapping[str, Any], node_id: str, made: Asked, begin: Mapp
         before=made.before,
         given=made.given,
         own_drafts=made.own_drafts,
+        budgeted=budgeted,
+    )
+
+
+def _next_budgeted(made: Asked, blocks: int, first: int) -> BudgetedRun | None:
+    """Return what a budget is spent on in a video of `blocks` blocks, of which those before `first` are locked."""
+    if made.budgeted is None:
+        return None
+    locked = first - made.first
+    return replace(
+        made.budgeted,
+        blocks=max(1, blocks + 1 - first),
+        given_blocks=made.budgeted.given_blocks + locked,
+        route_blocks=made.budgeted.route_blocks + locked,
     )
 
 
 def _next_route(
-    prompt: Mapping[str, Any], wire: Any, sampler: Mapping[str, Any], made: Asked, blocks: int
+    prompt: Mapping[str, Any], wire: Any, sampler: Mapping[str, Any], made: Asked, budgeted: BudgetedRun | None
 ) -> tuple[Route, bool]:
     """Return the route of the router at the end of a wire, and whether it is known.
 
-    That of a budget is known only where the run before had as many blocks: it is that run's.
+    `budgeted`: what a budget is spent on: another length or another lock is another route.
     """
     inputs = router_inputs(prompt, wire)
-    is_budget = inputs.get("policy") == "budget"
-    if (sampler["router"], sampler["tau"]) == made.router and not (is_budget and blocks != made.blocks):
+    is_other = inputs.get("policy") == "budget" and budgeted != made.budgeted
+    if (sampler["router"], sampler["tau"]) == made.router and not is_other:
         return made.route, made.known
     decides = [value for name, value in inputs.items() if name in OLDER_INPUTS or name.startswith("policy")]
+    if is_other and any(isinstance(value, list) for value in decides):
+        raise BadInput("the budget comes over a wire")
     if not inputs or any(isinstance(value, list) for value in decides):
         return made.route, False
     route = route_of_prompt(inputs)
-    return (made.route, False) if isinstance(route, Budget) else (route, True)
+    if not isinstance(route, Budget):
+        return route, True
+    return (route_for_budget(route, budgeted)[0], True) if budgeted else (made.route, False)
 
 
 class EarlierRuns:

@@ -243,13 +243,17 @@ def _route_for(budget: Budget, request: VideoRequest, headers: Headers, lead: Le
     """Return the route that a budget buys, and a note on it. Raises `BadInput` if a model is missing."""
     if len(headers.models) < 2:
         raise BadInput("a budget is for two models, and one is missing; give a drafter and a target")
+    return route_for_budget(budget, budgeted_run(request.blocks, headers, lead))
+
+
+def budgeted_run(blocks: int, headers: Headers, lead: Lead) -> BudgetedRun:
+    """Return what a budget is spent on: `blocks` new ones after a `lead`, by two models."""
     presets = {role: headers.shape(role).preset for role in ("drafter", "target")}
     size = presets["target"].block_frames
     clip_frames = 0 if lead.picture else max(lead.frames - lead.start_image_frames, 0)
     clip_blocks = clip_frames // size
     in_route = clip_blocks - lead.from_pixels // size  # the route begins after those given as pixels
-    run = BudgetedRun(presets=presets, blocks=request.blocks, given_blocks=clip_blocks, route_blocks=in_route)
-    return route_for_budget(budget, run)
+    return BudgetedRun(presets=presets, blocks=blocks, given_blocks=clip_blocks, route_blocks=in_route)
 
 
 def _check_pair(headers: Headers) -> None:

@@ -61,6 +61,8 @@ ROUTES = (
     {"policy": "reward", "policy.cascade": True},
     {"policy": "hybrid"},
     {"policy": "balanced", "policy.target_blocks": 2, "policy.handover_steps": 2},
+    {"policy": "budget", "policy.budget": 0.5},
+    {"policy": "budget", "policy.budget": 0.8},
 )
 
 
@@ -157,6 +159,19 @@ def test_random_routes_are_forecast_as_they_are_made(count, start, server):
         run, answers = run_as_forecast(server, prompt, run, route)
         letters |= set(answers)
     assert letters >= {"s", "c"}
+
+
+@pytest.mark.parametrize("start", ["nothing", "clip"])
+def test_budget_of_another_length_is_forecast(start, server):
+    """Catches: the decisions of a shorter video, taken for those of a longer one that can pay more of the target."""
+    route = {"policy": "budget", "policy.budget": 0.6}
+    prompt = starting(pocket(blocks=3, sampler__seed=3 * SEED), start)
+    prompt[ROUTER]["inputs"] |= route
+    run = events_of(server, prompt)[0]["run"]
+    for blocks in (6, 4, 8):
+        prompt[SAMPLER]["inputs"]["blocks"] = blocks
+        run, answers = run_as_forecast(server, prompt, run, blocks)
+        assert "m" not in answers
 
 
 # --- the walk, by itself
