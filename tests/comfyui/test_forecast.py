@@ -163,7 +163,7 @@ def test_random_routes_are_forecast_as_they_are_made(count, start, server):
 
 @pytest.mark.parametrize("start", ["nothing", "clip"])
 def test_budget_of_another_length_is_forecast(start, server):
-    """Catches: the decisions of a shorter video, taken for those of a longer one that can pay more of the target."""
+    """Catches: the decisions of a shorter video, taken for those of a longer one with more blocks of the target."""
     route = {"policy": "budget", "policy.budget": 0.6}
     prompt = starting(pocket(blocks=3, sampler__seed=3 * SEED), start)
     prompt[ROUTER]["inputs"] |= route

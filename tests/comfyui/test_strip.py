@@ -90,7 +90,7 @@ def test_prompt_sends_what_fits_its_blocks(page):
 
 def test_a_run_states_its_result(page):
     assert of_squares(page["first"], "outcome") == MADE
-    ratio = r"(\d+\.\dx as fast as the large model alone|slower than .*3 of 8 drafts were remade)"
+    ratio = r"((\d+\.\dx|about) as fast as the large model alone|slower than .*3 of 8 drafts were remade)"
     assert re.fullmatch(rf"{COUNTS}made in \d+\.\d s{ratio}", page["first"]["legend"])
     assert (page["first"]["next"], numbers(page["first"], "outlined")) == ("next run: nothing to remake", [])
     assert page["first"]["refused"] == [True, False], "a refused run does not leave nothing to do"
