@@ -12,7 +12,7 @@ from ..errors import BadInput, MissingModel, count
 from ..settings.request import ROUTE_DECIDES, Strength, check_directions, check_strengths, read_takes
 from ..settings.route import Custom, Route, Stride
 from .protocols import Engine, ModelShape, steps_made
-from .routing import PlannedBlock, decide_early, handover_at
+from .routing import PlannedBlock, decide_early, handover_at, is_made_whole
 from .types import Span, plan_spans, spans_of_clip
 from .wrappers import check_sub_blocks
 
@@ -231,8 +231,17 @@ def check_compatible(
 
 
 def _may_hand_over(route: Route, block: PlannedBlock) -> bool:
+    return handover_at(route, block) > 0 and _may_be_remade(route, block)
+
+
+def _may_be_remade(route: Route, block: PlannedBlock) -> bool:
     decision = decide_early(route, block, ())
-    return handover_at(route, block) > 0 and not (decision and decision.accepted)
+    return not (decision and decision.accepted)
+
+
+def has_partial_blocks(plan: RunPlan) -> bool:
+    """Return True if the target may make a block of which a handover or fewer steps leave it a part."""
+    return any(_may_be_remade(plan.route, block) for block in plan.blocks if not is_made_whole(block))
 
 
 def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> None:

@@ -46,7 +46,7 @@ def handover_at(route: Route, block: PlannedBlock) -> int:
     replaces as many steps.
     """
     replaced = block.strength.skip >= route.handover
-    return 0 if _is_made_whole(block) or replaced else route.handover
+    return 0 if is_made_whole(block) or replaced else route.handover
 
 
 def steps_left_out(route: Route, block: PlannedBlock, steps: int) -> int:
@@ -56,13 +56,13 @@ def steps_left_out(route: Route, block: PlannedBlock, steps: int) -> int:
     block and of one given to the target by a direction. If nothing is replaced, the first step is made, as only it
     begins from noise; otherwise the last ones are made.
     """
-    if not route.target_steps or _is_made_whole(block):
+    if not route.target_steps or is_made_whole(block):
         return 0
     replaced = handover_at(route, block) or block.strength.skip
     return max(steps - replaced - route.target_steps, 0)
 
 
-def _is_made_whole(block: PlannedBlock) -> bool:
+def is_made_whole(block: PlannedBlock) -> bool:
     """True if the target makes all steps of the block, should it make it."""
     return block.place < 1 or block.direction == "t"
 

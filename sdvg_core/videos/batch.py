@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..engine.plan import Roles
+from ..engine.plan import Roles, has_partial_blocks
 from ..errors import BadInput
 from ..files.outputs import BLOCKS_FOLDER, check_output
 from ..loading.headers import FileHeaders, check_models
@@ -115,7 +115,10 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         notes += [note for prompt in prompts for note in notes_on_prompt(prompt, new)]
         notes += _notes_on(folder, states.values(), numbered=batch.numbered)
         parts = needed | {"codec"}
-        if flags := [flag for flag in batch.stated if flag in OF_PARTS and parts.isdisjoint(OF_PARTS[flag])]:
+        flags = [flag for flag in batch.stated if flag in OF_PARTS and parts.isdisjoint(OF_PARTS[flag])]
+        if not any(has_partial_blocks(video.plan) for video in resolved.values()):
+            flags += _of_partial_blocks(batch)
+        if flags:
             notes.append(f"Without effect, as no block asks for it: {', '.join(flags)}.")
         planned = BatchPlan(folder, batch, headers, resolved, needed, videos, tuple(dict.fromkeys(notes)))
         if batch.reuse and planned.to_make:
@@ -125,6 +128,14 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
                     f"{earlier[0]} has no {BLOCKS_FOLDER} to re-use; give the folder of an earlier video"
                 )
         yield planned
+
+
+def _of_partial_blocks(batch: Batch) -> list[str]:
+    """Return the stated options on blocks of which the target makes a part."""
+    if not isinstance(batch.request.route, Route):
+        return []
+    values = {"--handover": batch.request.route.handover, "--target-steps": batch.request.route.target_steps}
+    return [flag for flag, value in values.items() if flag in batch.stated and value]
 
 
 def _fingerprint(batch: Batch, resolved: Resolved, request: VideoRequest, prompt: PromptSchedule) -> Fingerprint:

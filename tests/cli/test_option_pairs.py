@@ -223,12 +223,23 @@ def test_gate_beside_stated_first_blocks_is_noted(tmp_path, capsys):
     [
         "--policy always-target --drafter-settings draft-steps=3",
         "--preset fast --drafter-settings draft-steps=2 --blocks 1",
+        "--preset fast --handover 2",
+        "--policy first --forced-blocks 1 --target-steps 2",
+        "--policy always-target --directions tt --target-steps 2",
     ],
 )
 def test_option_without_effect_is_noted(tmp_path, capsys, words):
     base = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT, "--blocks", "2", "--size", "16x16"]
     assert main(override(base, *words.split(), "--output", str(tmp_path / "out"))) == 0
     assert "sdvg: Without effect" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["--preset balanced --handover 1", "--gate 0 --target-steps 2"])
+def test_option_with_effect_is_not_noted(tmp_path, capsys, words):
+    """The second one may have: the scores decide."""
+    base = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT, "--blocks", "2", "--size", "16x16"]
+    assert main(override(base, *words.split(), "--output", str(tmp_path / "out"))) == 0
+    assert "Without effect" not in capsys.readouterr().err
 
 
 def test_option_of_an_unused_part_is_noted(files, tmp_path, capsys):
