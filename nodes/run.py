@@ -66,7 +66,7 @@ from .host.reuse import begin_reuse, store_notes
 from .host.self_check import check_host
 from .host.vae import ComfyCodec, check_vae, codec_of, kind_of_wire
 from .page.answers import ended
-from .page.forecast import Trace, asked_of_run
+from .page.asked import Trace, asked_of_run
 from .page.kept import beginnings_of, with_kept
 from .page.live import LiveRun
 from .page.progress import NodeProgress

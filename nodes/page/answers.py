@@ -12,7 +12,8 @@ from comfy.model_patcher import ModelPatcher
 
 from ...sdvg_core.engine.reuse import GIGABYTE
 from ..host import reuse
-from .forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, Trace, asked_next, forecast_run, seconds_of
+from .asked import Trace, asked_next
+from .forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, forecast_run, seconds_of
 from .live import RUNS, LiveRun, LiveRuns
 from .signature import signature
 

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..host.job import KeptBlocks
-from .forecast import Trace
+from .asked import Trace
 
 MOST_RUNS = 16
 MOST_EARLIER = 4

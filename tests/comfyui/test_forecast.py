@@ -6,16 +6,8 @@ import pytest
 import torch
 from comfy_page import call, write_modules
 from running_server import POCKET, ROUTER, SAMPLER, node, pocket
-from sdvg_pack.nodes.page.forecast import (
-    ABSENT,
-    AT_HAND,
-    PERHAPS,
-    Asked,
-    EarlierRuns,
-    Trace,
-    forecast_run,
-    seconds_of,
-)
+from sdvg_pack.nodes.page.asked import Asked, Trace
+from sdvg_pack.nodes.page.forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, forecast_run, seconds_of
 from sdvg_pack.sdvg_core.settings.decision import Decision, Reason
 from sdvg_pack.sdvg_core.settings.request import Strength, read_takes
 from sdvg_pack.sdvg_core.settings.route import Gate, Route, WorstFrame

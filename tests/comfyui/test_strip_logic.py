@@ -2,13 +2,10 @@
 
 import json
 import random
-import shutil
 
 import pytest
 from comfy_page import HERE, call, run_node, write_modules
-from running_server import POCKET, ROOT, SAMPLER, change, node, pocket
-from sdvg_pack.nodes.page.signature import signature
-from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
+from running_server import ROOT
 from sdvg_pack.sdvg_core.settings.request import check_directions, read_takes
 from sdvg_pack.sdvg_core.text.prompts import read_prompt
 
@@ -88,18 +85,6 @@ def test_a_lock_belongs_to_its_own_run(modules):
     cases = [[lock, DIGESTS] for lock in ("3:c", "3:x", "2:c", "", "9:c")]
     cases.append(["3:c", None])
     assert call(modules, source, cases) == [True, False, False, None, None, None]
-
-
-def test_the_signature_tells_the_prompt_apart():
-    """Catches: another prompt on the first line taken for another seed."""
-    before = signature(pocket(), SAMPLER)
-    prompt = pocket()
-    prompt[POCKET]["inputs"]["prompt"] = "a lake\n3: a storm"
-    other = signature(prompt, SAMPLER)
-    seeded = signature(pocket(sampler__seed=43), SAMPLER)
-    prompt[POCKET]["inputs"]["prompt"] = "a lake\n3: a calm"
-    assert before["positive"] == seeded["positive"] != other["positive"]
-    assert signature(prompt, SAMPLER)["positive"] == other["positive"]
 
 
 # --- words
@@ -505,184 +490,3 @@ def test_line_with_cut_and_strength_reads_alike(modules):
     mark = {"letter": ".", "take": 1}
     expected = {"cut": True, "strength": " strength 0.6", "prompt": "fog", "marks": [mark]}
     assert call(modules, source, [text]) == [expected]
-
-
-# --- what the server tells of the next run: whether its settings are those of a run, and what is kept
-
-
-def scheduled(*entries):
-    """The pocket workflow with a schedule of some prompts, each from a block on."""
-    prompt = pocket()
-    wire = None
-    for place, (block, text) in enumerate(entries):
-        inputs = {"from_block": block, "conditioning": [POCKET, 2], "text": text}
-        prompt[f"s{place}"] = node("SDVGPromptSchedule", **inputs, **({"schedule": wire} if wire else {}))
-        wire = [f"s{place}", 0]
-    return change(prompt, sampler__prompt_schedule=wire)
-
-
-def renamed(prompt):
-    """The same nodes under other ids, their inputs in another order."""
-
-    def moved(value):
-        return [f"7:{value[0]}", value[1]] if isinstance(value, list) else value
-
-    return {
-        f"7:{name}": node | {"inputs": {key: moved(value) for key, value in reversed(node["inputs"].items())}}
-        for name, node in prompt.items()
-    }
-
-
-EVERY = {"all", "rest", "router", "tau", "wired", "prompts"}
-# A change of the pocket workflow, and which parts of its signature differ then.
-CHANGES = [
-    ({}, set()),
-    ({"sampler__reuse_gb": 2.0}, set()),
-    ({"sampler__seed": 43}, {"all", "rest"}),
-    ({"sampler__width": 128}, {"all", "rest"}),
-    ({"sampler__schedule": "reference5"}, {"all", "rest"}),
-    ({"router__policy__tau": -0.8}, {"all", "tau"}),
-    ({"router__policy__tau": [POCKET, 5]}, {"all", "router", "tau"}),
-    ({"router__policy__aggregation": "mean"}, {"all", "router"}),
-    ({"router__policy": "always-target"}, {"all", "router", "tau"}),
-    ({"sampler__blocks": 4}, {"all"}),
-    ({"sampler__directions": "..t"}, {"all"}),
-    ({"sampler__takes": "2:2"}, {"all"}),
-    ({"sampler__takes": ["1", 5]}, {"all", "wired"}),
-]
-
-
-@pytest.mark.parametrize("changes, differ", CHANGES)
-def test_a_signature_tells_what_was_changed(changes, differ):
-    before = signature(pocket(), SAMPLER)
-    after = signature(pocket(**changes), SAMPLER)
-    assert {name for name in EVERY if before[name] != after[name]} == differ
-
-
-def test_signature_counts_what_lies_upstream_alone():
-    before = pocket()
-    model = pocket()
-    elsewhere = pocket()
-    whole = pocket()
-    model["lora"] = node("LoraLoaderModelOnly", model=[POCKET, 1], lora_name="a.safetensors", strength_model=1.0)
-    model[SAMPLER]["inputs"]["target"] = ["lora", 0]
-    stronger = {**model, "lora": node("LoraLoaderModelOnly", **model["lora"]["inputs"] | {"strength_model": 2})}
-    elsewhere["latents"]["inputs"]["filename_prefix"] = "elsewhere"
-    whole[SAMPLER]["inputs"] = {
-        key: float(v) if type(v) is int else v for key, v in whole[SAMPLER]["inputs"].items()
-    }
-    signatures = [signature(prompt, SAMPLER) for prompt in (before, model, stronger, elsewhere, whole)]
-    assert signatures[0] == signatures[3] == signatures[4] == signature(renamed(before), f"7:{SAMPLER}")
-    assert len({parts["rest"] for parts in signatures if parts}) == 3
-
-
-def test_signature_tells_prompts_of_blocks_apart():
-    before = signature(scheduled((2, "a"), (3, "b")), SAMPLER)
-    after = signature(scheduled((2, "a"), (3, "c")), SAMPLER)
-    assert (before["rest"], before["prompts"][0]) == (after["rest"], after["prompts"][0])
-    assert [block for block, _ in before["prompts"]] == [2, 3]
-    assert before["prompts"][1] != after["prompts"][1]
-    unknown = signature(scheduled((2, "a"), ([POCKET, 5], "b")), SAMPLER)
-    assert [block for block, _ in unknown["prompts"]] == [1]
-
-
-def test_line_of_a_prompt_counts_by_itself():
-    """Catches: a cut in a later line, which forecasts blocks before it as remade."""
-    signatures = []
-    for mark in ("", " cut"):
-        prompt = pocket()
-        prompt[POCKET]["inputs"]["prompt"] = f"a sea\n3: a storm\n6{mark}: a lake"
-        signatures.append(signature(prompt, SAMPLER)["prompts"])
-    flowing, cut = signatures
-    assert flowing[0] == cut[0]
-    assert flowing[1] != cut[1]
-
-
-def test_signature_tells_lines_of_the_prompt_apart():
-    """Catches: a run foretold as wholly new after one line changed, or as the same."""
-
-    def signature_of(text, *, controlled=False):
-        prompt = pocket()
-        prompt[POCKET]["inputs"]["prompt"] = text
-        if controlled:
-            prompt["control"] = node("WanVaceToVideo", positive=[POCKET, 2], negative=[POCKET, 2])
-            prompt[SAMPLER]["inputs"]["positive"] = ["control", 0]
-        return signature(prompt, SAMPLER)
-
-    storm = signature_of("a sea\n3: a storm")
-    lighter = signature_of("a sea\n3 strength light: a storm")
-    plain = signature_of("a sea")
-    assert storm["rest"] == lighter["rest"] == plain["rest"] != signature_of("a lake\n3: a storm")["rest"]
-    assert ([block for block, _ in storm["prompts"]], plain["prompts"]) == ([3], [])
-    assert storm["prompts"] != lighter["prompts"]
-    assert [block for block, _ in signature_of("a sea\n3: a storm", controlled=True)["prompts"]] == [3]
-    assert signature_of("3: a storm") is None
-
-
-CIRCLE = {SAMPLER: node("SDVGSpeculativeSampler", positive=["a", 0]), "a": node("X", x=["a", 0])}
-LOOP = {
-    SAMPLER: node("SDVGSpeculativeSampler", prompt_schedule=["a", 0]),
-    "a": node("SDVGPromptSchedule", from_block=2, conditioning="", text="", schedule=["a", 0]),
-}
-WITHOUT_INPUTS = {SAMPLER: {"class_type": "SDVGSpeculativeSampler"}}
-NO_PROMPTS = (None, [], 3, {}, {SAMPLER: 3}, WITHOUT_INPUTS, CIRCLE, LOOP)
-
-
-def test_what_is_no_prompt_has_no_signature(server):
-    for prompt in NO_PROMPTS:
-        assert signature(prompt, SAMPLER) is None
-    for prompt in NO_PROMPTS[1:]:
-        assert server.ask("/sdvg/runs", prompt)["asked"] == {}
-
-
-def test_server_knows_a_run_by_its_settings(server):
-    """Asking runs nothing."""
-    prompt = pocket(sampler__seed=901)
-    other = pocket(sampler__seed=902)
-    first, second = (server.run(one).outputs[SAMPLER]["sdvg_run"][0] for one in (prompt, other))
-    answer = server.ask("/sdvg/runs", prompt)
-    asked = answer["asked"][SAMPLER]
-    assert asked["all"] == first["signature"]["all"] != second["signature"]["all"]
-    answers = [answer["forecast"][SAMPLER][run["run"]]["blocks"] for run in (first, second)]
-    assert answers == ["sss", "sss"], "they are at hand, whichever is shown"
-    assert answer["loading"][second["run"]] == 0
-    assert second["loading"] > 0
-    assert set(answer["decoding"][second["run"]]) == {0}, "pixels and decoder states of every block are kept"
-    server.run(pocket(sampler__seed=903, sampler__reuse_gb=0.0))
-    answer = server.ask("/sdvg/runs", prompt)
-    assert answer["loading"] == {}
-    assert answer["forecast"][SAMPLER][first["run"]]["blocks"] == "ccc"
-
-
-def test_models_that_are_gone_make_everything_again(server):
-    # From a file: the embedded models stay where they are.
-    shutil.copy(trained_set().target, server.folder / "models" / "diffusion_models" / "gone.safetensors")
-    loader = node("SDVGTargetLoader", file="gone.safetensors", weight_dtype="default", preset="krea-14b")
-    prompt = pocket(sampler__seed=904, sampler__target=["extra", 0], extra=loader)
-    made = server.run(prompt).outputs[SAMPLER]["sdvg_run"][0]
-    assert made["run"] in server.ask("/sdvg/runs", prompt)["loading"]
-    server.forget()
-    assert server.ask("/sdvg/runs", prompt)["loading"] == {}
-
-
-LINES = (
-    *("4: a", "4 : a", "04: a", " 4:  a", "4 cut: a", "4 cut : a", "4\tcut\t: a", "4 strength 0.6: a"),
-    *(
-        "4 cut strength light : a",
-        "4 CUT: a",
-        "4cut: a",
-        "4 hard cut: a",
-        "4. a",
-        "4:5 a",
-        "four: a",
-        "4 strength: a",
-    ),
-)
-
-
-def test_page_reads_the_lines_that_the_server_reads(modules):
-    """Catches: a shot of the server's that the cards show as text, so that it cannot be moved, cut or locked."""
-    source = "(line) => js.parts(`first\\n${line}`).map(({ from, head }) => [from, js.headParts(head).cut])"
-    for line, (_, *begun) in zip(LINES, call(modules, source, LINES), strict=True):
-        read = read_prompt(f"first\n{line}")
-        assert begun == [[start + 1, start in read.cuts] for start, _ in read.entries[1:]], line
