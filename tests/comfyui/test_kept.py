@@ -261,19 +261,28 @@ def begun_with(job, start, latents):
     return replace(job, start_image=image)
 
 
+def run_then_lock(job, blocks, restart):
+    """Return a run and the one after it with its first blocks locked. `restart`: the server's, in between."""
+    shown = Made(*run_job(job))
+    text = text_of(shown.live, blocks)
+    if restart:
+        answer_keep({"blocks": text})
+        restart()
+    return shown, Made(*run_job(job, text))
+
+
+def assert_same_film(made, expected):
+    assert torch.equal(made.frames, expected.frames)
+    assert torch.equal(made.latents, expected.latents)
+    assert made.live.clip_frames == expected.live.clip_frames
+
+
 @in_turn("start, restarted", STARTS, [False, True])
 def test_lock_shows_the_video_of_the_run_before(parts, kept, restart, start, restarted):
     """Catches: a locked run that decodes what the run before showed as it was given, and is longer by that."""
     job = begun_with(with_inputs(make_job(parts), blocks=3), start, kept[2])
-    shown = Made(*run_job(job))
-    text = text_of(shown.live, 2)
-    if restarted:
-        answer_keep({"blocks": text})
-        restart()
-    locked = Made(*run_job(job, text))
-    assert torch.equal(locked.frames, shown.frames)
-    assert torch.equal(locked.latents, shown.latents)
-    assert locked.live.clip_frames == shown.live.clip_frames
+    shown, locked = run_then_lock(job, 2, restart if restarted else None)
+    assert_same_film(locked, shown)
     assert locked.live.done["digests"] == shown.live.done["digests"]
     notes_on_clip = {note for note in shown.report.notes if "clip" in note}
     assert notes_on_clip <= set(locked.report.notes)
@@ -319,15 +328,8 @@ def test_run_without_new_blocks_shows_the_locked_film(parts, kept, restart, star
     """Catches: a refused run once the last shot is locked, a model's pass for it, or a block more or fewer."""
     job = with_inputs(make_job(parts), blocks=3)
     job = begun_with(job, start, kept[2]) if start else job
-    shown = Made(*run_job(job))
-    text = text_of(shown.live, 3)
-    if restarted:
-        answer_keep({"blocks": text})
-        restart()
-    locked = Made(*run_job(job, text))
-    assert torch.equal(locked.frames, shown.frames)
-    assert torch.equal(locked.latents, shown.latents)
-    assert locked.live.clip_frames == shown.live.clip_frames
+    shown, locked = run_then_lock(job, 3, restart if restarted else None)
+    assert_same_film(locked, shown)
     assert locked.report.blocks == ()
     assert locked.report.settings["blocks"] == 0
     assert locked.report.notes[0].startswith("Blocks 1 to 3 were locked")
