@@ -485,8 +485,11 @@ function leave(strip) {
  * @param {number} number
  */
 function remember({ id }, number) {
-  focused = { id, number };
-  setTimeout(() => (focused = null), 5000);
+  const square = { id, number };
+  focused = square;
+  setTimeout(() => {
+    if (focused === square) focused = null; // else a later step is undone
+  }, 5000);
 }
 
 /** Once it is on the page, give the focus back to the square that had it; again if Nodes 2.0 draws the node anew. */
@@ -498,7 +501,7 @@ function refocus(tries = 60) {
   const active = document.activeElement;
   const isElsewhere = active !== document.body && !active?.closest(".sdvg-squares");
   if (square && square !== active && !isElsewhere) square.focus({ preventScroll: true });
-  if (!square || isElsewhere || !tries) focused = null;
+  if (isElsewhere || !tries) focused = null;
   else requestAnimationFrame(() => refocus(tries - 1));
 }
 
