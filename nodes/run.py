@@ -82,6 +82,7 @@ class ReadyRun:
     """A checked job and everything for its run; no model is loaded yet.
 
     `kept_count`: number of blocks kept from an earlier run. `clip_blocks`: number of blocks of the clip before them.
+    `asked_blocks`: number of blocks asked for, with the kept ones.
     """
 
     job: Job
@@ -91,6 +92,7 @@ class ReadyRun:
     progress: NodeProgress
     kept_count: int
     clip_blocks: int
+    asked_blocks: int
     notes: tuple[str, ...]
 
 
@@ -136,6 +138,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     for role, of_loras in notes_on_loras(wired.api_prompt, wired.node_id, wired.models).items():
         of_models[role] += of_loras
     check_vae(wired.vae, wired.tae_kind)
+    # From here on a job is for the blocks after the kept ones; if all are kept, for one more, until `_shortened`.
     job = with_picture_of_start(with_kept(wired, kept_blocks))
     prompts, text_notes = resolve_texts(job.prompts)
     kept_count = job.kept.blocks if job.kept else 0
@@ -197,7 +200,9 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     )
     for note in notes:
         logger.info("SDVG: %s", note)
-    return ReadyRun(job, resolved, conditions, memory, progress, kept_count, clip_blocks, notes)
+    return ReadyRun(
+        job, resolved, conditions, memory, progress, kept_count, clip_blocks, wired.request.blocks, notes
+    )
 
 
 def _unread_note(job: Job, plan: RunPlan) -> tuple[str, ...]:
@@ -338,18 +343,16 @@ def _play(run: Run, progress: NodeProgress, memory: Memory) -> tuple[list[Tensor
     progress.begin()
     frames: list[Tensor] = []
     records: list[BlockRecord] = []
-    older_blocks = len(run.plan.clip)  # of the clip that is continued, then locked ones
+    first_kept = len(run.plan.clip) - progress.kept_count  # the blocks of a clip that is continued come before
     with closing(run.play(lambda: progress.live.stop_asked)) as video:
-        for event in video:
+        for number, event in enumerate(video):
             memory.prioritise()
             progress.live.pixel_keys.append(event.key)
             if event.record:
                 progress.block(event.record, event.frames)
                 records.append(event.record)
-            else:
-                older_blocks -= 1
-                if older_blocks < progress.kept_left:
-                    progress.kept_block(event.frames)
+            elif number >= first_kept:
+                progress.kept_block(event.frames)
             frames.append(event.frames.cpu()[0].movedim(1, -1))
     history = event.history
     return frames, history.latents(0, history.frames), records
@@ -392,7 +395,7 @@ def _report(
         load={},
         request={
             **as_json(request),
-            "blocks": ready.progress.live.begin["of"] - ready.kept_count,
+            "blocks": ready.asked_blocks - ready.kept_count,
             "continue_from": "IMAGE" if job.start and not job.restyles else latent,
             "start_image": None if job.start_image is None else "IMAGE",
             **restyled,

@@ -62,8 +62,7 @@ class NodeProgress:
         self._done = 0
         self._passes = 0
         self._began = time.perf_counter()
-        self._kept_count = kept_count
-        self.kept_left = kept_count
+        self.kept_count = kept_count
         ids = {"run": uuid.uuid4().hex, "node": node_id, "workflow": workflow_id}
         self.live = LiveRun({**ids, "of": blocks, "loading": 0.0, "until": until, **more})
 
@@ -100,7 +99,6 @@ class NodeProgress:
     def kept_block(self, frames: Tensor) -> None:
         """Show a block kept from an earlier run, with its frames `b f c h w`."""
         self._done += 1
-        self.kept_left -= 1
         sprite = self.live.add_sprite(self._done, frames)
         self._add({**KEPT_EVENT, "number": self._done, "of": self._blocks, "sprite": sprite})
 
@@ -111,7 +109,7 @@ class NodeProgress:
     def done(self, report: RunReport) -> None:
         """Send the last event of a run with a result."""
         blocks = len(report.blocks)
-        wanted = self._blocks - self._kept_count
+        wanted = self._blocks - self.kept_count
         self.live.done = {
             **whose(self.live),
             "blocks": blocks,

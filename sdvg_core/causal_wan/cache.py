@@ -1,8 +1,9 @@
 """The K/V cache of self-attention, in slots of one latent frame each.
 
 The slots to write are an argument, not a pointer inside the cache. So each denoising step of a block overwrites the
-step before, and a rejected block needs no rollback. Only a rolling window copies slots before it writes over them
-(`copy`, `restore`), for a history that goes back to before that.
+step before, and a rejected block needs no rollback. Only a rolling window overwrites frames that an earlier history
+still has, so its context copies those slots first and puts them back when such a history is continued (`copy`,
+`restore`): callers see no difference.
 """
 
 from __future__ import annotations

@@ -126,7 +126,6 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
             named, loras = files_again(again, options.models, given)
         load = load_again(again, load, loras)
     request = video_request(options, base, route_again(again) if again else None)
-    actions = [action for action in options.parser._actions if action.option_strings]
     copied = ("overwrite", "reuse", "private")
     return Batch(
         files=model_files(options, options.models, request, named),
@@ -137,9 +136,15 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
         output=options.output or Path("out"),
         named=options.output is not None,
         listed=bool(options.prompt_file) and not prompts[0].changes,
-        stated=tuple(a.option_strings[0] for a in actions if getattr(options, a.dest, a.default) != a.default),
+        stated=_stated_flags(options),
         **{name: getattr(options, name) for name in copied},
     )
+
+
+def _stated_flags(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the flags whose value is not the default. The batch notes those among them that have no effect."""
+    actions = [action for action in options.parser._actions if action.option_strings]
+    return tuple(a.option_strings[0] for a in actions if getattr(options, a.dest, a.default) != a.default)
 
 
 def read_prompts(

@@ -70,8 +70,8 @@ class Lead:
     """The latent frames before a run's first block: none, a start image, or a clip, which may begin with one.
 
     `picture`: a start image that is not encoded yet; its frames are as many as the plan's block has.
-    `start_image_frames`: number of first frames that show a start image. They are a span of `RunPlan.clip`, but no
-    numbered block: the next one is block 0. Of them the video shows one pixel frame.
+    `start_image_frames`: number of first frames that show a start image. They are a span of `RunPlan.clip` with
+    index 0, as the block after them: it has no number of its own. The video shows one pixel frame of it.
     `from_pixels`: of the frames after the start image, how many were given as pixels. The route begins after these,
     as no model made them.
     """
@@ -162,7 +162,7 @@ def plan_blocks(
         size = sizes["target" if "target" in sizes else "drafter"]
         begun = lead.of_one_block(size) if lead.picture else lead
         spans = plan_spans(blocks, size, begun.frames, read_takes(takes, blocks), begun.start_image_frames)
-        route_start = min(begun.from_pixels // size, spans[0].index)
+        route_start = begun.from_pixels // size  # as `plan_spans` numbers blocks: an odd beginning has no number
         planned = tuple(
             PlannedBlock(span=span, place=span.index - route_start, direction=letter, strength=strength)
             for span, letter, strength in zip(spans, letters, strengths, strict=True)
@@ -188,8 +188,9 @@ def plan_blocks(
     if "target" in run_plan.models_needed or len(set(block_frames.values())) == 1:
         return run_plan
     if isinstance(route.policy, Stride):
-        # A stride comes back to the target when the video is extended, so these blocks keep its size. It is loaded
-        # for that, though it makes none of them: only beside it are drafts fitted to another size.
+        # A stride comes back to the target when the video is extended, so these blocks are as long as the target's,
+        # though it makes none of them. A drafter of shorter blocks makes several for one only where the target is
+        # loaded too, so it is.
         return replace(run_plan, models_needed=run_plan.models_needed | {"target"})
     # No block needs the target, so blocks are as long as the drafter's.
     return plan_with({"drafter": block_frames["drafter"]})

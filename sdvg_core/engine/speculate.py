@@ -34,7 +34,8 @@ from .wrappers import drift_of
 class ShownBlock:
     """A block with its pixel frames `b f c h w`, and the history that ends with it.
 
-    `key`: cache key of the frames. `record`: None for a block of the start clip.
+    `key`: cache key of the latents' decoded frames; a start clip may show its own in their place.
+    `record`: None for a block of the start clip.
     """
 
     history: History
@@ -90,7 +91,7 @@ def speculate(
         handover = handover_at(route, planned)
 
         # 1. Draft: all steps (stop is None), or, if the target is certain to make the block, only those steps that
-        # it goes on from (perhaps 0).
+        # it goes on from (perhaps 0). A drafter that continues its own blocks makes the rest when it needs them.
         stop = handover if decision and not decision.accepted else None
         if stop != 0:
             if own_drafts:
@@ -105,7 +106,7 @@ def speculate(
                 score = partial(session.score, pixels, call.condition.text)
                 decision = score_and_decide(route, planned, pixels.count, score)
                 if decision.reason is Reason.NOT_FINITE:
-                    session.checks.read()  # raises if the draft is not finite either; else the target remakes it
+                    session.checks.read()  # raises if the draft has NaN; if its scores alone, the target remakes it
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None
@@ -123,7 +124,8 @@ def speculate(
         assert pixels is not None, "a block was neither drafted nor remade"
         frames = pixels.frames()
         check_frames(session.checks, engine.codec, frames, span)
-        # How far its colours are from those that its scene began with; read with the checks for NaN in one wait.
+        # One wait for the device: the checks for NaN, which raise, and how far the block's colours are from those
+        # that its scene began with. Only what passes is stored.
         drift = session.checks.read(drift_of(pixels.block, history))
         pixels.store()
         record = record_block(pixels.block, frames, decision, draft, remake, call, session.watch, drift)

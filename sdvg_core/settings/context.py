@@ -198,12 +198,12 @@ def get_preset(name: str) -> Preset:
     return Preset(name=name, **PRESETS[name])
 
 
-def changed_preset(preset: Preset, changes: Mapping[str, Any], policy: str | None = None) -> Preset:
-    """Return a preset with other values, of itself or of its context. `policy`: the word for another context.
+def changed_preset(preset: Preset, changes: Mapping[str, Any], kind_name: str | None = None) -> Preset:
+    """Return a preset with other values, of itself or of its context. `kind_name`: of another kind, in `CONTEXTS`.
 
     Raises `BadInput` for a value that the context does not read.
     """
-    kind = CONTEXTS[policy] if policy else type(preset.context)
+    kind = CONTEXTS[kind_name] if kind_name else type(preset.context)
     context = preset.context
     if not isinstance(context, kind):
         context = SWITCHED.get(preset.name, Rolling()) if kind is Rolling else Recompute()

@@ -24,7 +24,10 @@ MOST_BLOCKS = 100_000
 MOST_TAKES = 1_000_000
 MOST_SEED = 2**64 - 1
 STRENGTHS = {"strong": 1, "medium": 2, "light": 3}
-"""Number of steps that the clip replaces; of four, so that 6, 17 and 37 % of it remain under the noise."""
+"""Number of first steps that the clip replaces: the more, the less noise is on it when denoising begins.
+
+Of four steps, 6 % of the clip remain under the noise (strong), 17 %, or 37 % (light).
+"""
 USUAL_STRENGTH = "medium"
 LEAST_SHARE = 0.05
 MOST_CONTROL_STRENGTH = 10.0
@@ -175,7 +178,7 @@ def read_takes(text: str, blocks: int) -> Mapping[int, int]:
         if number - 1 in takes:
             raise BadInput(f"block {number} has two takes, {takes[number - 1]} and {take}; keep one of them")
         takes[number - 1] = take
-    return {place: take for place, take in takes.items() if take > 1}
+    return {index: take for index, take in takes.items() if take > 1}
 
 
 # --- restyling: a block begins from the clip's latents with noise added. A named strength skips the first steps of
@@ -226,6 +229,7 @@ def check_strengths(strengths: Sequence[Strength], schedules: Sequence[Sequence[
     All models must continue from the same noise level, so their schedules must agree up to there.
     """
     skip = max((strength.skip for strength in strengths), default=0)
+    # Denoising begins at the step after those that are left out, so one more has to agree.
     most = min(len(timesteps) for timesteps in schedules) - 1
     while most and len({tuple(timesteps[: most + 1]) for timesteps in schedules}) > 1:
         most -= 1

@@ -174,7 +174,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The target makes the first `n` blocks, and the drafter all others."""
+    """The target makes the first `n` blocks, and the drafter all others: forced blocks, and no rule after them."""
 
     n: int = setting(1, least=0, flags=("--forced-blocks",), called="first blocks")
     needs_scorer: ClassVar[bool] = False
@@ -338,6 +338,7 @@ class Route:
         """Its name for users: of a preset, of its policy, or of a custom router."""
         if isinstance(self.policy, Custom):
             return f"router {type(self.policy.router).__name__:.40}"
+        # *paper* is left out: it is the gate at the usual tau, and a gate is called so at any tau.
         presets = (name for name, route in ROUTE_PRESETS.items() if route == self and name != "paper")
         return f"route {next(presets, policy_name(self.policy))}"
 

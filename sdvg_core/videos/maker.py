@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
@@ -32,8 +32,9 @@ from ..loading.load import load_models, plan_memory
 from ..memory.plan import Plan
 from ..report.progress import Lines, RouteBar
 from ..report.run_report import RunReport, read_report
+from ..settings.request import VideoRequest
 from .asked import Batch
-from .batch import Resolved, Video, folder_in, needed_files, plan_videos
+from .batch import Video, folder_in, needed_files, plan_videos
 from .fingerprint import digest_of
 from .folders import State, shows
 from .rendering import render, write_report
@@ -88,16 +89,18 @@ def make_videos(
         for note in planned.notes:
             warn(note)
         batch = planned.batch
+        headers = planned.headers
         files = batch.files
         table = VideoTable(planned) if batch.numbered else None
         made = {}
         if planned.to_make:
-            plan_layout(batch, planned.headers, planned.resolved)  # raises before minutes of loading
+            # The videos of a batch share one size. Raises before minutes of loading.
+            layout = plan_layout(batch, headers, next(iter(planned.resolved.values())))
             say(f"loading {files.text_encoder.name}, to read the prompt")
             embeddings = planned.embed()
             loaded = (files.vae, files.reward, files.drafter, files.target)
             say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
-            maker = VideoMaker(batch, planned.headers, planned.resolved)
+            maker = VideoMaker(batch, headers, layout, planned.resolved.__getitem__)
         for video in planned.to_make:
             if stopping and stopping.asked:
                 break
@@ -142,27 +145,29 @@ def make_many(
         return planned.folder, table.rows
 
 
-def plan_layout(batch: Batch, headers: FileHeaders, resolved: Resolved) -> Plan | None:
-    """Return the memory plan of a batch, whose videos share one size. Raises `BadInput` if it does not fit."""
-    video = next(iter(resolved.values()))
+def plan_layout(batch: Batch, headers: FileHeaders, video: ResolvedRequest) -> Plan | None:
+    """Return the memory plan for a video of a batch. Raises `BadInput` if it does not fit."""
     return plan_memory(headers, batch.load, video.width, video.height, video.request.blocks)
 
 
 class VideoMaker:
     """Makes the videos of a batch with loaded models."""
 
-    def __init__(self, batch: Batch, headers: FileHeaders, resolved: Resolved) -> None:
-        """Load the models in `headers`. `resolved`: requests that need not be resolved again."""
+    def __init__(
+        self,
+        batch: Batch,
+        headers: FileHeaders,
+        layout: Plan | None,
+        resolve: Callable[[VideoRequest], ResolvedRequest],
+    ) -> None:
+        """Load the models in `headers`. `resolve`: returns a resolved request that has the batch's seed."""
         self._batch = batch
-        self._headers = headers
-        self._resolved = resolved
-        layout = plan_layout(batch, headers, resolved)
+        self._resolve_request = resolve
         self._loaded = load_models(batch.files, batch.load, headers, layout)
 
     def _resolve(self, video: Video) -> ResolvedRequest:
-        """Resolve a video's request, unless one that differs in its seed alone is resolved: clips are read once."""
-        asked = replace(video.request, seed=self._batch.request.seed)
-        resolved = self._resolved.get(asked) or resolve_files(asked, self._headers)
+        """Return the resolved request of a video: that of the batch's seed, so that clips are read once."""
+        resolved = self._resolve_request(replace(video.request, seed=self._batch.request.seed))
         return replace(resolved, request=video.request, notes=(*resolved.notes, *filter(None, video.notes)))
 
     def make(
@@ -183,6 +188,7 @@ class VideoMaker:
         if batch.reuse:
             reuse.append(folder_in(batch.reuse, video, numbered=batch.numbered))
         with (
+            # `plan_videos` keeps the folder of a single video locked.
             lock_folder(video.folder) if batch.numbered else nullcontext(),
             staged_video(video.folder, video.fingerprint, replace=batch.overwrite or is_shorter_there) as work,
             shown_bar as bar,
@@ -211,9 +217,11 @@ def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Calla
     torch.set_num_threads(threads)
     batch = replace(batch, load=replace(batch.load, device=device))
     checked = check_models(batch.files, batch.load)
+    resolve = cache(partial(resolve_files, headers=checked))
     batch = replace(batch, files=needed_files(batch.files, needed))
-    resolved = {batch.request: resolve_files(batch.request, checked)}
-    maker = VideoMaker(batch, checked.restrict_to(needed), resolved)
+    headers = checked.restrict_to(needed)
+    layout = plan_layout(batch, headers, resolve(batch.request))
+    maker = VideoMaker(batch, headers, layout, resolve)
 
     def make(task: VideoTask, stop: Stop) -> RunReport:
         video, embeddings = task
