@@ -143,7 +143,8 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     prompts, text_notes = resolve_texts(job.prompts)
     kept_count = job.kept.blocks if job.kept else 0
     makes_blocks = kept_count < wired.request.blocks
-    job = replace(job, prompts=prompts, controlled=makes_blocks and states_control(prompts[0].conditioning))
+    controlled = makes_blocks and states_control(prompts[0].conditioning)
+    job = replace(job, prompts=prompts, controlled=controlled, makes_blocks=makes_blocks)
     for role, control in job.controls.items():
         check_control(job.models[role], control, role)
     resolved = resolve(job)
@@ -157,7 +158,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     job = job.restrict_to(resolved.plan.models_needed)
     check_loras(job.models)
     channels = job.main.model.diffusion_model.text_dim
-    conditions = read_conditions(job.prompts, channels, scored="scorer" in resolved.plan.models_needed)
+    conditions = read_conditions(job.prompts, channels, scored=job.router.scorer is not None)
     progress = NodeProgress(
         job.node_id,
         wired.request.blocks,
@@ -180,7 +181,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         progress.live.trace = Trace(progress.live.begin["run"], asked)
     memory = memory_of(job)
     check_room(memory)
-    model_notes = (*dict.fromkeys(note for role in job.models for note in of_models[role]), *job.notes)
+    model_notes = (*dict.fromkeys(note for role in job.models_used for note in of_models[role]), *job.notes)
     shown = range(first_block, first_block + (job.until_block or wired.request.blocks))
     of_starts = notes_on_starts((entry.index for entry in job.prompts), shown)
     image = (resolved.width, resolved.height, resolved.plan.stop)
@@ -321,7 +322,7 @@ def _build_run(ready: ReadyRun, layers: Mapping[str, Layers]) -> Run:
             presets[role],
             kv_fp8=job.execution.kv_fp8,
             control=job.controls.get(role),
-            stages=layers[role].stages,
+            stages=layers.get(role, Layers()).stages,
         )
         for role, patcher in job.models.items()
     }
@@ -364,7 +365,8 @@ def _report(
     job = ready.job
     request = ready.resolved.request
     models = {
-        role: _reported(patcher, job.presets[role], job.execution).as_dict() for role, patcher in job.models.items()
+        role: _reported(patcher, job.presets[role], job.execution).as_dict()
+        for role, patcher in job.models_used.items()
     }
     device = str(job.main.load_device)
     start = ready.resolved.start

@@ -39,13 +39,13 @@ class Layers:
 
 
 def layers_of(job: Job) -> Mapping[str, Layers]:
-    """Return the layers of a job's loaded MODELs, by role.
+    """Return the layers of the MODELs that make a job's blocks, by role. They are loaded.
 
     Raises `BadInput` if compilation was asked for and this machine has no compiler.
     """
     return {
         role: _layers(role, patcher, job.size, controlled=role in job.controls)
-        for role, patcher in job.models.items()
+        for role, patcher in job.models_used.items()
     }
 
 

@@ -52,8 +52,8 @@ class Job:
     `draft_steps`: number of drafting steps; 0 for the preset's. `reuse_bytes`: host memory for results that later
     runs can re-use. `notes`: on inputs without effect. `execution`: only `kv_dtype`; ComfyUI decides the rest.
     `kept`: blocks of an earlier run; the request is then for the blocks after them. `until_block`: the last block to
-    make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `api_prompt`: the prompt in API
-    form; `prompt_id`, `signature`: of it, for the page.
+    make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `makes_blocks`: False if it only
+    shows locked ones. `api_prompt`: the prompt in API form; `prompt_id`, `signature`: of it, for the page.
     """
 
     drafter: ModelPatcher | None = None
@@ -74,6 +74,7 @@ class Job:
     kept: KeptBlocks | None = None
     until_block: int = 0
     controlled: bool = False
+    makes_blocks: bool = True
     node_id: str | None = None
     workflow_id: str | None = None
     api_prompt: Any = None
@@ -94,6 +95,11 @@ class Job:
         """The MODELs by role, the target first."""
         wired = {"target": self.target, "drafter": self.drafter}
         return {role: patcher for role, patcher in wired.items() if patcher is not None}
+
+    @property
+    def models_used(self) -> dict[str, ModelPatcher]:
+        """The MODELs that make blocks, by role; the others only say what a block is like, and are not loaded."""
+        return self.models if self.makes_blocks else {}
 
     @property
     def presets(self) -> dict[str, Preset]:
@@ -155,7 +161,7 @@ class Job:
             self,
             drafter=self.drafter if "drafter" in needed else None,
             target=self.target if "target" in needed else None,
-            router=self.router if "scorer" in needed else replace(self.router, scorer=None),
+            router=self.router if self.makes_blocks and "scorer" in needed else replace(self.router, scorer=None),
         )
 
 

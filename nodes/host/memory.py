@@ -164,7 +164,7 @@ class Memory:
 def memory_of(job: Job) -> Memory:
     """Return the memory of a run, without loading anything."""
     controls = {f"{role} control": control for role, control in job.controls.items()}
-    patchers = {**job.models, **controls, "vae": job.vae.patcher}
+    patchers = {**job.models_used, **controls, "vae": job.vae.patcher}
     if isinstance(job.router.scorer, HostScorer):
         patchers["scorer"] = job.router.scorer.patcher
     request = plan_request(job)

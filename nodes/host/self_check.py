@@ -65,7 +65,7 @@ def check_host(job: Job) -> dict[str, float]:
         for name, difference in _compared(patcher, part, dtypes, both).items():
             differences[name] = max(difference, differences.get(name, 0.0))
 
-    for role, patcher in job.models.items():
+    for role, patcher in job.models_used.items():
         dtypes = tuple(dict.fromkeys((patcher_dtype(patcher), torch.float32)))
         compare(patcher, f"layer 1 of the {role}", dtypes, partial(_layer, patcher))
         if control := job.controls.get(role):

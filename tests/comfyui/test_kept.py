@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import comfy.model_management
 import folder_paths
 import pytest
 import torch
@@ -340,6 +341,20 @@ def test_run_without_new_blocks_shows_the_locked_film(parts, kept, restart, star
     assert [(event["outcome"], event["number"], event["of"]) for event in locked.live.events] == [
         ("given", number, 3) for number in (1, 2, 3)
     ]
+
+
+@pytest.mark.parametrize("route", [Route(), Route(First(2)), Route(Stride(2)), Route(TargetOnly())], ids=str)
+def test_locked_film_loads_the_decoder_alone(parts, monkeypatch, route):
+    """Catches: a model loaded, checked or reported for a block that nobody makes: the one after the film's last."""
+    job = with_inputs(make_job(parts, router=RouterValue(route, parts.scorer)), blocks=KEEP)
+    shown = Made(*run_job(job))
+    comfy.model_management.unload_all_models()
+    loaded = []
+    monkeypatch.setattr(comfy.model_management, "load_models_gpu", lambda patchers, **_: loaded.extend(patchers))
+    locked = Made(*run_job(job, text_of(shown.live, KEEP)))
+    assert [patcher is parts.vae.patcher for patcher in loaded] == [True]
+    assert torch.equal(locked.frames, shown.frames)
+    assert (locked.report.settings["drafter"], locked.report.settings["target"]) == (None, None)
 
 
 @pytest.mark.parametrize("route", [Route(First(2)), Route(Stride(2)), Route(TargetOnly()), Budget(0.5)], ids=str)
