@@ -103,8 +103,9 @@ def speculate(
         if draft and stop is None:
             pixels = session.decoder.pixels(history, Block(span, draft.latents, call.condition))
             if decision is None:
-                score = partial(session.score, pixels, call.condition.text)
-                decision = score_and_decide(route, planned, pixels.count, score)
+                decision = score_and_decide(
+                    route, planned, pixels.count, partial(session.score, pixels, call.condition.text)
+                )
                 if decision.reason is Reason.NOT_FINITE:
                     session.checks.read()  # raises if the draft has NaN; if its scores alone, the target remakes it
 

@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -16,7 +17,7 @@ from sdvg_core.causal_wan.context import Model
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.types import Block, Cost, History, Span, plan_spans
-from sdvg_core.settings.route import Gate, Route
+from sdvg_core.settings.route import Gate, Route, WorstFrame
 from tests.support.thinned import in_turn
 from tests.support.tiny import (
     CONFIG,
@@ -30,6 +31,7 @@ from tests.support.tiny import (
     make_engine,
     make_generator,
     make_noise,
+    planned,
     random_tree,
     run,
     scripted,
@@ -65,6 +67,39 @@ def test_certain_letters_draft_and_score_nothing_else():
     assert blocks_of(engine.target) == [0, 3, 6]
     assert engine.scorer.calls == 1
     assert engine.codec.decodes == 9
+
+
+class WatchedCodec(EchoCodec):
+    """A codec that knows whether its last frames and state are still in memory."""
+
+    def decode(self, latents, state=None):
+        frames, after = super().decode(latents, state)
+        after = (after[0], after[1].clone())  # no view of the latents, which stay
+        self.newest = [StorageWeakRef(tensor.untyped_storage()) for tensor in (frames, after[1])]
+        return frames, after
+
+    @property
+    def is_freed(self):
+        return all(held.expired() for held in self.newest)
+
+
+@pytest.mark.parametrize("cascade", [None, 0.5])
+def test_rejected_drafts_frames_are_freed_first(monkeypatch, cascade):
+    """Before the target runs. Catches: frames that a scoring function, a record or the decoder still holds."""
+    engine = replace(make_engine(), codec=WatchedCodec())
+    freed = []
+    generate = CausalWanGenerator.generate
+
+    def look(generator, call):
+        if generator is engine.target and call.span.index:
+            freed.append(engine.codec.is_freed)
+        return generate(generator, call)
+
+    monkeypatch.setattr(CausalWanGenerator, "generate", look)
+    planned_run = planned(engine, Route(Gate(100.0, WorstFrame(cascade))), blocks=4)
+    for _ in planned_run.blocks():
+        pass
+    assert freed == [True] * 3
 
 
 def test_scoring_a_kept_draft_changes_no_bit():
