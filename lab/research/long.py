@@ -34,15 +34,16 @@ from sdvg_core.engine.types import Condition
 from sdvg_core.loading.headers import check_models
 from sdvg_core.loading.load import encode_prompts, load_models
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.oracle import BEST, REACH, weighted_error
+from sdvg_core.pocket.renderer import render_with_mask
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene
 from sdvg_core.settings.route import First, Route, Stride, TargetOnly, route_preset
 
 from .markdown import markdown, with_interval
-from .metrics import BEST, weighted_error
 from .plots import BESIDE, BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, figure
 from .statistics import Bootstrap, as_json
-from .world import REACH, held_out_prompts, render_with_mask
+from .world import held_out_prompts
 
 INCREMENTAL = {"policy": "incremental", "relative": True, "window": 12}
 VARIANTS: Mapping[str, tuple[dict[str, Any], float, str]] = {

@@ -17,13 +17,14 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from lab.research.metrics import judge
 from lab.research.protocol import Configuration
 from lab.research.videos import StudyOptions, configured, load_study_models
-from lab.research.world import held_out_prompts, render
+from lab.research.world import held_out_prompts
 from sdvg_core.engine.types import Condition
 from sdvg_core.loading.load import encode_prompts
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.oracle import judge
+from sdvg_core.pocket.renderer import render_scene
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.report.picture import LIGHT, fitted, write
@@ -73,7 +74,7 @@ def strips(prompts: tuple[str, ...]) -> list[tuple[str, list[Strip]]]:
             ]
             quality = judge(clip, scene).quality.mean().item()
             rows.append(Strip(way.name, [clip[i] for i in shown], edges, quality))
-        truth = render(scene, torch.tensor(shown))
+        truth = render_scene(scene, torch.tensor(shown))
         found.append((prompt, [Strip("the world", list(truth), ["#FFFFFF"] * len(shown), None), *rows]))
     return found
 

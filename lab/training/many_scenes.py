@@ -1,6 +1,6 @@
 """Many scenes of the small world at once, on any device: rendered, recognised and judged as one by one elsewhere.
 
-A test holds the pictures against lab/research/world.py, the decibels against lab/research/metrics.py.
+A test holds the pictures against sdvg_core/pocket/renderer.py, the decibels against oracle.py there.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from lab.research.metrics import BEST
-from lab.research.world import REACH
+from sdvg_core.pocket.oracle import BEST, REACH
 from sdvg_core.pocket.world import COLOURS, DIRECTIONS, GROUNDS, PACES, PLACES, RADII, SHAPES, SIZE, Scene, Thing
 
 LEAST = 12

@@ -22,12 +22,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from lab.research.metrics import judge
-from lab.research.presence import presence
 from lab.research.world import draw_scene
 from lab.rows import add_rows, read_rows
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.oracle import judge
+from sdvg_core.pocket.presence import presence
 from sdvg_core.pocket.world import Scene
 
 from .causal import BLOCK, BLOCKS, FRAMES, SCHEDULE, Prompted

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lab.research.metrics import judge
 from lab.research.world import held_out_prompts
 from lab.rows import add_rows, read_rows
 from sdvg_core.engine.protocols import Engine
@@ -30,6 +29,7 @@ from sdvg_core.loading.convert import Conversion, open_source
 from sdvg_core.loading.headers import check_models
 from sdvg_core.loading.load import encode_prompts, load_models
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly

@@ -22,13 +22,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.research.metrics import BEST, judge, levels, weighted_error
-from lab.research.presence import presence
-from lab.research.world import REACH, centre, render, render_with_mask
+from lab.research.metrics import levels
 from lab.rows import add_rows, read_rows
 from sdvg_core import Streamer, VideoRequest, pocket_options, trained_set
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import write_mp4
+from sdvg_core.pocket.oracle import BEST, REACH, judge, weighted_error
+from sdvg_core.pocket.presence import presence
+from sdvg_core.pocket.renderer import centre, render_scene, render_with_mask
 from sdvg_core.pocket.world import SIZE, Scene, clash
 from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
 from sdvg_core.weights.latents import save_latents
@@ -118,7 +119,7 @@ def restyled(
     found = dict[str, Any]()
     plain: dict[str, Tensor] = {}
     for name, shown in inputs_for(scene, seeded(seed, "inputs")).items():
-        write_mp4(folder / "clip.mp4", render(shown, times), fps=16)
+        write_mp4(folder / "clip.mp4", render_scene(shown, times), fps=16)
         followed = dressed(scene, shown)
         scenes = {"prompt": scene, "clip": shown, **({} if followed == scene else {"followed": followed})}
         for route in routes if followed != scene else routes[:1]:
@@ -141,12 +142,12 @@ def extended(streamer: Streamer, scene: Scene, seed: int, folder: Path) -> dict[
     found: dict[str, Any] = {"dB": {}, "whole dB": {}}
     for frames in GIVEN:
         shown = 1 + 4 * (frames - 1)
-        given = render(scene, torch.arange(shown))
+        given = render_scene(scene, torch.arange(shown))
         save_latents(folder / "clip.safetensors", codec.encode(given[None]), {})
         new = made(streamer, scene, continue_from=folder / "clip.safetensors", blocks=NEW, seed=seed)
         found["dB"][frames] = decibels(new, scene, shown).mean().item()
         found["whole dB"][frames] = decibels(whole[shown:][: len(new)], scene, shown).mean().item()
-    write_mp4(folder / "clip.mp4", render(scene, torch.arange(57)), fps=16)
+    write_mp4(folder / "clip.mp4", render_scene(scene, torch.arange(57)), fps=16)
     given = read_footage(folder / "clip.mp4", SIZE, SIZE).pixels / 255
     new = made(streamer, scene, continue_from=folder / "clip.mp4", blocks=NEW, seed=seed)
     change = levels(torch.cat([given, new]).diff(dim=0))
@@ -198,7 +199,7 @@ def picture(streamer: Streamer, scenes: Sequence[Scene], seed: int, folder: Path
     middle[0] = 4
     for number, scene in enumerate(scenes):
         shown = inputs_for(scene, seeded(seed + number, "inputs"))["other path"]
-        truth = render(shown, times)
+        truth = render_scene(shown, times)
         write_mp4(folder / "clip.mp4", truth, fps=16)
         rows = [("the clip", truth)]
         for strength in ("light", "medium", "strong", NOISE_ALONE):

@@ -15,8 +15,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-from lab.research.metrics import judge
-from lab.research.world import held_out_prompts, render
+from lab.research.world import held_out_prompts
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.run import plan_run
@@ -24,6 +23,8 @@ from sdvg_core.engine.types import Condition
 from sdvg_core.loading.headers import check_models
 from sdvg_core.loading.load import encode_prompts, load_models
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.oracle import judge
+from sdvg_core.pocket.renderer import render_scene
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
@@ -63,7 +64,7 @@ def measured(prompts: int) -> dict[str, dict[str, str]]:
     for text in texts:
         scene = parse(text)
         condition = Condition(embeddings[text], text)
-        clips = {"the world": full.encode(render(scene, torch.arange(FRAMES))[None])}
+        clips = {"the world": full.encode(render_scene(scene, torch.arange(FRAMES))[None])}
         for name, route in ROUTES.items():
             clips[name] = made(engine, route, condition)
         for name, latents in clips.items():

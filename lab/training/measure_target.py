@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lab.research.presence import at_its_place
-from lab.research.world import render
 from lab.rows import add_rows, read_rows
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.presence import at_its_place
+from sdvg_core.pocket.renderer import render_scene
 from sdvg_core.pocket.trained_set import pocket_fast_vae
 from sdvg_core.pocket.world import SHAPES, Scene
 
@@ -64,7 +64,7 @@ class Bench:
         torch.manual_seed(seed)
         heard = self.shipped.embed([scene.text for scene in scenes])
         _, _, frames = roll_out(self.target, self.codecs["taehv"], *heard)
-        latents = [self.shipped.vae.encode(render(scene, torch.arange(FRAMES))[None]) for scene in scenes]
+        latents = [self.shipped.vae.encode(render_scene(scene, torch.arange(FRAMES))[None]) for scene in scenes]
         clips = {
             name: torch.cat([codec.decode(clip)[0] for clip in latents]) for name, codec in self.codecs.items()
         }

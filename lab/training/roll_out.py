@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.research.metrics import weighted_error
-from lab.research.world import render_with_mask
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.pocket.oracle import weighted_error
+from sdvg_core.pocket.renderer import render_with_mask
 from sdvg_core.pocket.world import Scene
 
 from .causal import BLOCK, BLOCKS, SCHEDULE, Prompted

@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lab.research.world import render
 from sdvg_core.decoders.open import load_vae
+from sdvg_core.pocket.renderer import render_scene
 from sdvg_core.pocket.trained_set import pocket_fast_vae, trained_set
 from sdvg_core.pocket.world import SHAPES, Scene
 
@@ -76,7 +76,7 @@ def round_trips(scenes: Sequence[Scene], seed: int) -> Tensor:
     clips = []
     for number, scene in enumerate(scenes):
         first = generator.randrange(FRAMES - SEGMENT)
-        latents = encoder.encode(render(scene, torch.arange(first, first + SEGMENT))[None])
+        latents = encoder.encode(render_scene(scene, torch.arange(first, first + SEGMENT))[None])
         clips.append(decoders[number % 2].decode(latents)[0][0, -KEPT:].half())
     return torch.stack(clips)
 

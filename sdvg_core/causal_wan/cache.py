@@ -2,8 +2,8 @@
 
 The slots to write are an argument, not a pointer inside the cache. So each denoising step of a block overwrites the
 step before, and a rejected block needs no rollback. Only a rolling window overwrites frames that an earlier history
-still has, so its context copies those slots first and puts them back when such a history is continued (`copy`,
-`restore`): callers see no difference.
+still has. For a drafter that makes several blocks for one of the target's, its context copies those slots first and
+puts them back when such a history is continued (`copy`, `restore`); otherwise the history is passed again.
 """
 
 from __future__ import annotations

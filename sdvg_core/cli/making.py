@@ -130,6 +130,7 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
     return Batch(
         files=model_files(options, options.models, request, named),
         load=load_options(options, load, embedded=embedded),
+        # Only the one prompt of a single video changes within it, or states strengths.
         request=with_strengths(request, prompts[0]),
         prompts=prompts,
         seeds=tuple(options.seeds),

@@ -124,6 +124,8 @@ class Pixels:
 
     def _anchor(self, place: int) -> Tensor:
         if not self._anchors:
+            # Own drafts alone come here. Contexts ask for anchors from the oldest frame on, so no later block has
+            # decoded this one on its way to its own state.
             self.store()
         return self._anchors[place]
 

@@ -70,8 +70,8 @@ class Lead:
     """The latent frames before a run's first block: none, a start image, or a clip, which may begin with one.
 
     `picture`: a start image that is not encoded yet; its frames are as many as the plan's block has.
-    `start_image_frames`: number of first frames that show a start image. They are a span of `RunPlan.clip` with
-    index 0, as the block after them: it has no number of its own. The video shows one pixel frame of it.
+    `start_image_frames`: number of first frames that show a start image. They begin `RunPlan.clip`'s first span,
+    of index 0, as the block after them: it has no number of its own. The video shows one pixel frame of it.
     `from_pixels`: of the frames after the start image, how many were given as pixels. The route begins after these,
     as no model made them.
     """
@@ -162,7 +162,7 @@ def plan_blocks(
         size = sizes["target" if "target" in sizes else "drafter"]
         begun = lead.of_one_block(size) if lead.picture else lead
         spans = plan_spans(blocks, size, begun.frames, read_takes(takes, blocks), begun.start_image_frames)
-        route_start = begun.from_pixels // size  # as `plan_spans` numbers blocks: an odd beginning has no number
+        route_start = begun.from_pixels // size  # 1 after 4 frames in threes, as the next block is block 1
         planned = tuple(
             PlannedBlock(span=span, place=span.index - route_start, direction=letter, strength=strength)
             for span, letter, strength in zip(spans, letters, strengths, strict=True)
@@ -241,7 +241,7 @@ def _may_be_remade(route: Route, block: PlannedBlock) -> bool:
 
 
 def has_partial_blocks(plan: RunPlan) -> bool:
-    """Return True if the target may make a block of which a handover or fewer steps leave it a part."""
+    """Return True if a handover, or fewer steps, would leave the target only a part of some block."""
     return any(_may_be_remade(plan.route, block) for block in plan.blocks if not is_made_whole(block))
 
 

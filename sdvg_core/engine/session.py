@@ -82,8 +82,8 @@ class Session:
     def _known_block(self, key: str, role: ModelRole, call: BlockCall) -> Generated | None:
         """Return a stored block. A call that stops early takes the whole block's first predictions, or those alone.
 
-        Stored are the first predictions and the block, under `key`; of a call that stopped, its predictions, under
-        `begun_key`.
+        Stored are the first predictions and the block, under `key`, which does not depend on `call.stop`; of a call
+        that stopped, its predictions, under `begun_key`.
         """
         whole = self._stored(key, call.span, self._predictions_kept[role] + 1)
         if whole is not None:

@@ -53,7 +53,7 @@ class ShownBlock:
 class EmittedBlock(ShownBlock):
     """A new block. `draft`: the drafter's version, kept or not, perhaps only its first steps; None without one."""
 
-    record: BlockRecord
+    record: BlockRecord  # required here
     draft: Generated | None = None
 
 
@@ -128,7 +128,7 @@ def speculate(
         # One wait for the device: the checks for NaN, which raise, and how far the block's colours are from those
         # that its scene began with. Only what passes is stored.
         drift = session.checks.read(drift_of(pixels.block, history))
-        pixels.store()
+        pixels.store()  # and from here on only the anchors are kept in memory
         record = record_block(pixels.block, frames, decision, draft, remake, call, session.watch, drift)
         history = history.commit(pixels.block, pixels.anchors, pixels.state)
         past = (*past, decision)

@@ -1,6 +1,6 @@
 """The vocabulary of the small world: one or two flat things on a ground, of which one moves.
 
-`lab/research/world.py` renders the clip of a prompt; it is not needed to run the models.
+`renderer.py` renders the clip of a prompt, and `oracle.py` judges one; models run without them.
 """
 
 from __future__ import annotations

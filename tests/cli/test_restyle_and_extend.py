@@ -10,12 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from lab.research.world import render
 from sdvg_core.cli import main
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.renderer import render_scene
 from sdvg_core.settings.request import blocks_in
 from tests.support.cli_runs import latents, pixel_frames, refused, report
 from tests.support.sounds import heard, tone
@@ -23,7 +23,7 @@ from tests.support.sounds import heard, tone
 pytestmark = pytest.mark.heavy
 
 PROMPT = "a big blue ball drifts right from the left over sand"
-FRAMES = render(parse(PROMPT), torch.arange(33))
+FRAMES = render_scene(parse(PROMPT), torch.arange(33))
 """Of three blocks."""
 
 

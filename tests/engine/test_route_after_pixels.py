@@ -139,6 +139,23 @@ def test_block_after_a_start_image_is_the_first() -> None:
     assert [shown.record.drift for shown in emitted] == [None, drift(second, first), drift(third, first)]
 
 
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_start_image_alone_is_shown_as_one_frame(odd: int) -> None:
+    """A drafter of single frames made the clip, which is continued in threes. Catches: an odd beginning lost."""
+    engine = make_engine()
+    clip = clip_of(3 + odd)
+    lead = Lead(frames=3 + odd, start_image_frames=3)
+    run = Run(
+        engine=engine,
+        plan=planned(Route(TargetOnly()), 3, 0, 1, lead=lead),
+        inputs=BlockInputs(make_noise(), lambda _: PROMPT, StartClip(clip)),
+    )
+    first = next(iter(run.play())).frames
+    decoded = engine.codec.decode(clip)[0]
+    assert first.shape[1] == 1 + 4 * odd
+    assert torch.equal(first, torch.cat([decoded[:, :1], decoded[:, 9:]], dim=1))
+
+
 @pytest.mark.parametrize("needs_scorer", [False, True])
 def test_custom_router_sees_places_after_the_clip(needs_scorer: bool) -> None:
     router = EveryOther(needs_scorer=needs_scorer)

@@ -13,9 +13,9 @@ from lab.research.metrics import Oracle
 from lab.research.protocol import DRAFT_ONLY, TARGET_ONLY, pick, protocol
 from lab.research.statistics import Bootstrap, Record, make_table, metric
 from lab.research.summary import page_text, summarise_study, table_of_rows
-from lab.research.world import render
 from sdvg_core.memory.budget import WEIGHTS
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.renderer import render_scene
 
 PROMPT = "a big red ball drifts right from the left over night"
 SEAMS = (9, 21)
@@ -25,7 +25,7 @@ PROMPTS = tuple(f"prompt {number}" for number in range(12))
 
 def clip_without_mover(first: int) -> torch.Tensor:
     """A true clip whose frames from `first` on show bare ground."""
-    frames = render(parse(PROMPT), torch.arange(float(FRAMES)))
+    frames = render_scene(parse(PROMPT), torch.arange(float(FRAMES)))
     corner = frames[:, :, :, -1:]
     frames[first:] = corner[first:].expand_as(frames[first:])
     return frames

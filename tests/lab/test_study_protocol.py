@@ -12,10 +12,11 @@ from lab.research.metrics import Oracle, parse_external
 from lab.research.plots import LOOKS
 from lab.research.protocol import POCKET_TAUS, pick, protocol
 from lab.research.routers import seeded
-from lab.research.world import held_out_prompts, render
+from lab.research.world import held_out_prompts
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.renderer import render_scene
 from sdvg_core.settings.decision import Reason
 from sdvg_core.settings.route import POLICIES, Custom, First, Gate, Mean, Route, Stride, route_preset
 from tests.support.routers import RandomRouter, planned_route
@@ -29,7 +30,7 @@ FRAMES = torch.rand(9, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
 def test_oracle_finds_the_worst_block():
-    clip = render(parse(PROMPT), torch.arange(21.0))
+    clip = render_scene(parse(PROMPT), torch.arange(21.0))
     truth = Oracle().measure(clip, PROMPT, [9])
     assert truth["quality"] > 35
     spoilt = clip.clone()

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lab.research.metrics import judge
 from lab.research.videos import StudyOptions, load_study_models
-from lab.research.world import held_out_prompts, render
+from lab.research.world import held_out_prompts
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.wan_vae import WanCodec
@@ -20,6 +19,8 @@ from sdvg_core.engine.types import Condition
 from sdvg_core.loading.load import encode_prompts
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.oracle import judge
+from sdvg_core.pocket.renderer import render_scene
 from sdvg_core.settings.route import First, Gate, Route, TargetOnly
 
 # Decibels to the VAE's own picture: of whole clips, of their first frames, and where there are things.
@@ -44,7 +45,7 @@ def vae() -> WanCodec:
 @pytest.fixture(scope="module")
 def latents(vae) -> Tensor:
     """Held-out clips of 29 frames, `b c t h w`."""
-    return vae.encode(torch.stack([render(parse(prompt), torch.arange(29)) for prompt in SHOWN]))
+    return vae.encode(torch.stack([render_scene(parse(prompt), torch.arange(29)) for prompt in SHOWN]))
 
 
 @pytest.mark.heavy
@@ -68,7 +69,7 @@ def test_fast_vae_shows_clips_like_the_vae(taehv, vae, latents):
 
 @pytest.mark.heavy
 def test_fast_vae_encodes_like_the_vae(taehv, vae):
-    frames = torch.stack([render(parse(prompt), torch.arange(29)) for prompt in SHOWN])
+    frames = torch.stack([render_scene(parse(prompt), torch.arange(29)) for prompt in SHOWN])
     assert encoding_error(taehv, vae, frames[:, 8:9]) < 0.005, "pictures"
     assert encoding_error(taehv, vae, frames) < 0.03, "clips"
 
@@ -123,7 +124,7 @@ def test_vae_reconstructs_clips_to_the_end(bench):
     qualities = []
     for prompt in PROMPTS:
         scene = parse(prompt)
-        truth = render(scene, torch.arange(105))
+        truth = render_scene(scene, torch.arange(105))
         shown, _ = bench.engine.codec.decode(bench.engine.codec.encode(truth[None]))
         qualities.append(judge(shown[0], scene).quality)
     quality = torch.stack(qualities)
@@ -155,7 +156,7 @@ def test_drafts_score_on_both_sides_of_tau(clips):
 
 def test_reward_prefers_right_prompts_and_sharp_pictures(bench):
     score = bench.engine.scorer.score
-    clips = [render(parse(prompt), torch.arange(0, 105, 13)) for prompt in PROMPTS]
+    clips = [render_scene(parse(prompt), torch.arange(0, 105, 13)) for prompt in PROMPTS]
     soft = [torch.nn.functional.avg_pool2d(clip, 7, 1, 3, count_include_pad=False) for clip in clips]
     others = PROMPTS[1:] + PROMPTS[:1]
     right = torch.cat([score(clip[None], prompt) for clip, prompt in zip(clips, PROMPTS, strict=True)])

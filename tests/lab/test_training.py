@@ -8,9 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lab.research.metrics import judge
-from lab.research.presence import at_its_place, presence
-from lab.research.world import REACH, render, render_with_mask
 from lab.training import gpu_clips, train_drafter, train_hours
 from lab.training.causal import FRAMES, SCHEDULE, Prompted
 from lab.training.common import seeded
@@ -29,6 +26,9 @@ from sdvg_core.engine.inputs import BlockCall, KeyedNoise
 from sdvg_core.engine.types import Block, Condition, History, Span
 from sdvg_core.loading.load import encode_prompts
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.oracle import REACH, judge
+from sdvg_core.pocket.presence import at_its_place, presence
+from sdvg_core.pocket.renderer import render_scene, render_with_mask
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.settings.context import get_preset
@@ -132,7 +132,7 @@ def test_lost_things_are_recognised_as_lost():
 def test_things_of_a_rendered_scene_are_present():
     [scene] = scenes_of(seeded(3, "many"), 1)
     times = torch.arange(8)
-    assert presence(render(scene, times), scene, times).nan_to_num(1).min() == 1
+    assert presence(render_scene(scene, times), scene, times).nan_to_num(1).min() == 1
 
 
 SMALL = WanConfig(dim=128, ffn_dim=64, num_layers=3, num_heads=1, text_dim=16)
@@ -292,16 +292,16 @@ def test_mover_on_its_path_is_at_its_place():
     times = torch.arange(FRAMES)
     other = parse("a big green ball crawls right from the left over night")
     away = parse("a big red ball crawls left from the right over night")
-    assert at_its_place(render(ALONE, times), ALONE).mean() == 1
-    assert at_its_place(render(ALONE, times + REACH), ALONE).mean() == 1
-    assert at_its_place(render(other, times), ALONE).mean() == 0
-    assert at_its_place(render(away, times[:20]), ALONE).mean() == 0
+    assert at_its_place(render_scene(ALONE, times), ALONE).mean() == 1
+    assert at_its_place(render_scene(ALONE, times + REACH), ALONE).mean() == 1
+    assert at_its_place(render_scene(other, times), ALONE).mean() == 0
+    assert at_its_place(render_scene(away, times[:20]), ALONE).mean() == 0
 
 
 def test_presence_ignores_the_other_thing():
     """Catches: another thing taken for the mover, a hidden mover counted as absent."""
     pair = parse("a small red ball crawls right from the left behind a big green box at the left over night")
     alone = parse("a big green box crawls right from the left over night")
-    answers = at_its_place(render(alone, torch.zeros(FRAMES)), pair)
+    answers = at_its_place(render_scene(alone, torch.zeros(FRAMES)), pair)
     assert answers[0].isnan()
     assert answers[-1] == 0

@@ -10,10 +10,12 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from lab.research.long import LATE, against_balanced, qualities, shard
-from lab.research.metrics import BEST, SeamChange, judge
-from lab.research.world import centre, draw_scene, held_out_prompts, is_held_out, render, render_with_mask
+from lab.research.metrics import SeamChange
+from lab.research.world import draw_scene, held_out_prompts, is_held_out
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import GRAMMAR, parse, understand
+from sdvg_core.pocket.oracle import BEST, judge
+from sdvg_core.pocket.renderer import centre, render_scene, render_with_mask
 from sdvg_core.pocket.world import SIZE, Scene, Thing
 
 BALL = Thing("big", "red", "ball", "left", "runs", "right")
@@ -70,7 +72,7 @@ def test_things_bounce_at_the_border():
 def test_thing_in_front_hides_the_other(relation, in_front):
     mover = Thing("big", "red", "box", "middle", "crawls", "right")
     other = Thing("big", "white", "box", "middle")
-    red, green, _ = render(Scene(mover, "sea", relation, other), torch.tensor([0]))[0, :, 32, 32]
+    red, green, _ = render_scene(Scene(mover, "sea", relation, other), torch.tensor([0]))[0, :, 32, 32]
     assert (green < 0.3) == (in_front == "red")
     assert red > 0.6
 
@@ -99,22 +101,22 @@ RUNNER = Scene(Thing("big", "red", "ball", "left", "runs", "right"), "night")
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.text)
 def test_exact_clip_is_perfect(scene):
-    verdict = judge(render(scene, FRAMES), scene)
+    verdict = judge(render_scene(scene, FRAMES), scene)
     assert verdict.quality.tolist() == [BEST] * 105
     assert verdict.lag.abs().max() == 0
 
 
 @pytest.mark.parametrize("late", [-5, 8])
 def test_late_clip_is_late_and_clear(late):
-    verdict = judge(render(RUNNER, (FRAMES - late).clamp(min=0)), RUNNER)
+    verdict = judge(render_scene(RUNNER, (FRAMES - late).clamp(min=0)), RUNNER)
     assert verdict.quality[10:].min() == BEST
     # Around a bounce a moment before it and one after it look alike.
     assert set(verdict.lag[10:30].tolist()) == {-late}
 
 
 def faults() -> dict[str, Tensor]:
-    clip = render(RUNNER, FRAMES)
-    elsewhere = render(Scene(Thing("small", "red", "ball", "top left"), "night"), FRAMES)
+    clip = render_scene(RUNNER, FRAMES)
+    elsewhere = render_scene(Scene(Thing("small", "red", "ball", "top left"), "night"), FRAMES)
     noise = torch.randn(clip.shape, generator=torch.Generator().manual_seed(0))
     return {
         "a little noise": clip + 0.02 * noise,
@@ -133,11 +135,11 @@ def test_worse_faults_score_lower():
 
 def test_wrong_prompt_scores_far_below():
     for scene, other in pairwise(SCENES):
-        assert judge(render(scene, FRAMES), other).quality.mean() < 15
+        assert judge(render_scene(scene, FRAMES), other).quality.mean() < 15
 
 
 def test_jump_at_borders_is_seam_change():
-    clip = render(RUNNER, FRAMES)
+    clip = render_scene(RUNNER, FRAMES)
     jumping = clip.clone()
     for number, seam in enumerate(SEAMS):
         jumping[seam:] = clip[seam:] + 0.05 * (number % 2)
@@ -145,7 +147,7 @@ def test_jump_at_borders_is_seam_change():
 
 
 def test_flicker_everywhere_is_no_seam_change():
-    clip = render(RUNNER, FRAMES)
+    clip = render_scene(RUNNER, FRAMES)
     flicker = clip + 0.05 * (FRAMES % 2).view(-1, 1, 1, 1)
     assert SeamChange().measure(flicker, "", SEAMS)["seam_change"] < 0.5
 
@@ -157,8 +159,8 @@ def test_late_video_is_clear_at_another_moment():
     """Catches: moments of one way alone, and a reach that knows no end."""
     scene = parse(PROMPT)
     moments = torch.tensor([8, 100])
-    assert qualities(render(scene, moments + 5), moments, scene)[0] == [BEST, BEST]
-    due, clear = qualities(render(scene, moments + 40), moments, scene)
+    assert qualities(render_scene(scene, moments + 5), moments, scene)[0] == [BEST, BEST]
+    due, clear = qualities(render_scene(scene, moments + 40), moments, scene)
     assert max(due) < 15
     assert min(clear) > 25, "it stands between two frames of the first way"
 

@@ -248,7 +248,6 @@ def test_study_and_benchmark_are_tested_in_their_place():
     others = {
         "tests/gpu": "steps of the benchmark, on a card",
         "tests/repository": "documents name its commands",
-        "tests/cli": "a clip of the embedded models' world",
     }
     folders = {f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if path.is_dir()}
     assert {folder for folder in folders if "lab" in packages(folder)} == {"tests/lab", *others}

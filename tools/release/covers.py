@@ -20,11 +20,11 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from lab.research.world import render, render_with_mask
 from sdvg_core import Streamer, VideoRequest, pocket_options, trained_set
 from sdvg_core.files.video import write_mp4
 from sdvg_core.pocket import EXAMPLE_PROMPTS
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.renderer import render_scene, render_with_mask
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.report.summary import INKS, OUTCOME_COLOURS, Outcome, outcome_of
 from sdvg_core.settings.route import ROUTE_PRESETS, Route
@@ -81,7 +81,7 @@ def plain(streamer: Streamer, prompt: int, preset: str, **settings: Any) -> Cove
 def from_picture(streamer: Streamer, prompt: int, preset: str) -> Cover:
     """A clip from a given picture, which is the first cell."""
     scene = parse(EXAMPLE_PROMPTS[prompt])
-    picture = render(scene, torch.zeros(1))[0]
+    picture = render_scene(scene, torch.zeros(1))[0]
     with tempfile.TemporaryDirectory() as folder:
         Image.fromarray(_pixels(picture)).save(Path(folder) / "start.png")
         start = Path(folder) / "start.png"
@@ -91,7 +91,7 @@ def from_picture(streamer: Streamer, prompt: int, preset: str) -> Cover:
 
 def from_clip(streamer: Streamer, prompt: int, preset: str, shown: int, way: str, **settings: Any) -> Cover:
     """A clip that is extended or restyled: given frames in the upper row, what is made of them in the lower."""
-    given = render(parse(EXAMPLE_PROMPTS[shown]), torch.arange(45 if way == "continue_from" else FRAMES))
+    given = render_scene(parse(EXAMPLE_PROMPTS[shown]), torch.arange(45 if way == "continue_from" else FRAMES))
     with tempfile.TemporaryDirectory() as folder:
         clip = Path(folder) / "clip.mp4"
         write_mp4(clip, given, fps=16)
@@ -117,7 +117,7 @@ def controlled(control: Callable[[Tensor, Tensor], Tensor], prompt: int) -> Cove
 
 def finished(prompt: int) -> Cover:
     """A clip as it is, and enlarged."""
-    clip = render(parse(EXAMPLE_PROMPTS[prompt]), torch.arange(FRAMES))
+    clip = render_scene(parse(EXAMPLE_PROMPTS[prompt]), torch.arange(FRAMES))
     small = torch.nn.functional.interpolate(clip, scale_factor=0.25, mode="area")
     return [*evenly(small, 3), *evenly(clip, 3)], (), HOST
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sdvg_core.pocket.world import COLOURS, GROUNDS, SIZE, Scene, Thing
-
-from .world import REACH, draw_thing
+from .oracle import REACH
+from .renderer import draw_thing
+from .world import COLOURS, GROUNDS, SIZE, Scene, Thing
 
 SHADES = (0.85, 1.0, 1.15)
 ENOUGH = 1 / 3
-LEAST = 12
+LEAST_PIXELS = 12
 """Pixels that must be due before a thing is asked for; a smaller one is hidden behind the other."""
 
 
@@ -26,7 +26,7 @@ def presence(frames: Tensor, scene: Scene, times: Tensor) -> Tensor:
     for thing, visible in zip(scene.things, _visible(scene, times), strict=True):
         due = visible.sum(dim=(1, 2))
         shown = (called == _number(thing)).sum(dim=(1, 2))
-        answers.append((shown >= ENOUGH * due).float().masked_fill(due < LEAST, torch.nan))
+        answers.append((shown >= ENOUGH * due).float().masked_fill(due < LEAST_PIXELS, torch.nan))
     return torch.stack(answers, dim=1)
 
 
@@ -43,8 +43,8 @@ def at_its_place(frames: Tensor, scene: Scene) -> Tensor:
     for first in range(2 * REACH + 1):
         here = visible[first : first + count]
         due = here.sum(dim=(1, 2))
-        seen |= (due >= LEAST) & ((coloured & here).sum(dim=(1, 2)) > due / 2)
-    hidden = visible[REACH : REACH + count].sum(dim=(1, 2)) < LEAST
+        seen |= (due >= LEAST_PIXELS) & ((coloured & here).sum(dim=(1, 2)) > due / 2)
+    hidden = visible[REACH : REACH + count].sum(dim=(1, 2)) < LEAST_PIXELS
     return seen.float().masked_fill(hidden, torch.nan)
 
 
