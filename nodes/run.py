@@ -218,8 +218,9 @@ def _unread_note(job: Job, plan: RunPlan) -> tuple[str, ...]:
 def _shortened(resolved: ResolvedRequest, job: Job, kept_count: int, last: int) -> ResolvedRequest:
     """Return the request up to `until_block`, or else up to block `last`: none is left if all are kept.
 
-    After kept blocks, drop the note that no block needs the target: the kept ones may have used it. Raises `BadInput`
-    if `until_block` is not one of the blocks to make.
+    `models_needed` stays that of the whole run: the rest comes next, with the same models in memory. After kept
+    blocks, drop the note that no block needs the target: the kept ones may have used it. Raises `BadInput` if
+    `until_block` is not one of the blocks to make.
     """
     if job.kept:
         resolved = replace(resolved, notes=tuple(note for note in resolved.notes if note != NO_TARGET_BLOCK))

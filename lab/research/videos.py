@@ -21,7 +21,7 @@ from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
 from sdvg_core.loading.headers import check_models
 from sdvg_core.loading.load import load_models
-from sdvg_core.report.run_report import RunReport
+from sdvg_core.report.run_report import passes_of
 from sdvg_core.report.summary import OUTCOME_LETTERS, outcome_of
 from sdvg_core.settings.load import LoadOptions
 from sdvg_core.settings.route import Route
@@ -189,9 +189,8 @@ def _passes(records: Sequence[BlockRecord]) -> dict[str, int]:
     Only the passes of a growing cache (context policy `incremental`) depend on what was asked before: a block from
     the memo counts those of the row that made it.
     """
-    counted = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0).passes
     scores = sum(len(record.decision.known_scores) for record in records)
-    return {**counted, "scores": scores}
+    return {**passes_of(records), "scores": scores}
 
 
 def digest(latents: Tensor) -> str:

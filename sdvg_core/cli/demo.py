@@ -1,4 +1,4 @@
-"""Make a short video with the embedded models, on any machine, then the same by the target alone.
+"""Make a short video with the embedded models, on any machine, in a race with each of them alone.
 
 They are a complete miniature of the real system, with the same classes, file formats and loaders, trained on a
 small world of moving shapes (sdvg_core/pocket).
@@ -40,6 +40,6 @@ def run(options: argparse.Namespace) -> int:
         raise BadInput("the prompt is empty; write one, or give the number of one of --list")
     if prompt.lstrip("+-").isdecimal() and prompt not in numbered:
         raise BadInput(f"there is no prompt {prompt:.20}; choose 1 to {len(numbered)}, as --list has them")
-    from .making import demo
+    from .racing import demo
 
     return demo(options, numbered.get(prompt, prompt))

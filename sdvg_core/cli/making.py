@@ -1,4 +1,4 @@
-"""The work of `generate` and `demo`: the batch that options and an earlier report ask for, and what is printed.
+"""The work of `generate`: the batch that options and an earlier report ask for, and what is printed.
 
 Their options are elsewhere, as this imports torch, for which `--help` should not wait.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -16,26 +15,21 @@ from typing import Any
 
 from ..devices.device import device_line, resolved_threads
 from ..errors import count
-from ..files.outputs import LATENTS, REPORT, VIDEOS_TABLE, whole_file
-from ..files.video import Mp4Writer
-from ..loading.load import load_decoder
+from ..files.outputs import REPORT, VIDEOS_TABLE
 from ..pocket import POCKET
-from ..pocket.comparison import Side, side_by_side
-from ..pocket.grammar import understand, understood
-from ..pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
+from ..pocket.grammar import understood
+from ..pocket.trained_set import pocket_options
 from ..pocket.world import SIZE
 from ..report.run_report import RunReport, read_report
-from ..report.summary import route_in_words, summarise
+from ..report.summary import summarise
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
-from ..settings.route import Route, TargetOnly
 from ..text.prompt_files import read_prompt_list
-from ..text.prompts import PromptSchedule, one_prompt, read_video_prompt, with_strengths
+from ..text.prompts import PromptSchedule, read_video_prompt, with_strengths
 from ..videos.asked import Batch
 from ..videos.chosen_files import naming_source
 from ..videos.maker import StopRequest, make_many, make_videos
 from ..videos.table import FAILED, FINISHED, Row
-from ..weights.latents import load_latents
 from . import FAILURES, INTERRUPTED
 from .again import (
     FILE_OPTIONS,
@@ -52,9 +46,6 @@ from .again import (
 from .options import load_options, model_files, stated, video_request, worker_devices
 
 IN_WORLD = {"width": SIZE, "height": SIZE}
-TARGET_ONLY = "target-only"
-"""Subfolder of the demo's folder, for the target-only video."""
-COMPARISON = "comparison.mp4"
 say: Callable[[str], None] = partial(print, flush=True)
 
 
@@ -95,7 +86,7 @@ def _generate(options: argparse.Namespace, again: RunReport | None, batch: Batch
             if compare and row.state == FINISHED:
                 video = folder / row.folder
                 say(f"{video}: {compare(read_report(video / REPORT), video)}")
-        stopped = _exit_code(stopping, whole=all(row.state in (FINISHED, FAILED) for row in rows))
+        stopped = exit_code(stopping, whole=all(row.state in (FINISHED, FAILED) for row in rows))
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
     reports = make_videos(batch, stopping=stopping, say=say, warn=warn, bars=sys.stderr)
     for folder, report in reports:
@@ -105,7 +96,7 @@ def _generate(options: argparse.Namespace, again: RunReport | None, batch: Batch
     whole = len(reports) == len(batch.prompts) * max(len(batch.seeds), 1) and all(
         len(report.blocks) == batch.request.blocks for _, report in reports
     )
-    return _exit_code(stopping, whole=whole)
+    return exit_code(stopping, whole=whole)
 
 
 def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[PromptSchedule, ...]) -> Batch:
@@ -172,78 +163,9 @@ def _print_rows(rows: Sequence[Row], folder: Path) -> None:
     print(f"{finished} of {count(len(rows), 'video')} finished; the table is {folder / VIDEOS_TABLE}")
 
 
-def _exit_code(stopping: StopRequest, *, whole: bool) -> int:
+def exit_code(stopping: StopRequest, *, whole: bool) -> int:
     """Return 0, or 130 after Ctrl-C with a line on how to go on. `whole`: whether everything was made anyway."""
     if whole or not stopping.asked:
         return 0
     warn("stopped as asked; the same command makes the rest")
     return INTERRUPTED
-
-
-def demo(options: argparse.Namespace, prompt: str) -> int:
-    """Make the demo's two videos and their comparison; return the exit code."""
-    scene, note = understand(prompt)
-    if note:
-        print(note, file=sys.stderr)
-    with resolved_threads(embedded=True):
-        return _demo(options, scene.text)
-
-
-def _demo(options: argparse.Namespace, prompt: str) -> int:
-    request = video_request(options, IN_WORLD)
-    load = pocket_options()
-    say(device_line(load.device, load.dtype))
-    stopping = StopRequest()
-    batch = Batch(
-        files=replace(trained_set(), vae=pocket_fast_vae()),
-        load=load,
-        request=request,
-        prompts=(one_prompt(prompt),),
-        output=options.output or Path("out/demo"),
-        named=options.output is not None,
-        overwrite=options.overwrite,
-    )
-    say(
-        f"Two tiny models will make {count(request.blocks, 'block')} of {prompt!r}. "
-        "The smaller one drafts; the larger, slower one makes the blocks that the route leaves to it."
-    )
-    ((folder, report),) = make_videos(batch, stopping=stopping, say=say, warn=warn, bars=sys.stderr)
-    if options.overwrite:  # the comparison there is of an earlier video
-        (folder / COMPARISON).unlink(missing_ok=True)
-    compared_before = (folder / COMPARISON).exists()
-    alone = None
-    if report.tally.by_target == len(report.blocks) and not stopping.asked:
-        remedy = "lower --gate" if report.tally.scored else "make more --blocks, or take --preset fast"
-        say(f"The large model made every block, so there is nothing to compare; {remedy}.")
-    elif not compared_before and not stopping.asked:
-        say("To compare, the large model alone makes the same blocks from the same noise.")
-        alone = _compare(batch, folder, report, stopping)
-    blocks = route_in_words(report)
-    say(f"{blocks[0].upper()}{blocks[1:]}.")
-    if alone and not any(block.reused for block in report.blocks):
-        seconds = report.seconds.total
-        whole = alone.seconds.total
-        say(f"Measured: {seconds:.2f} s; the large model alone {whole:.2f} s: {whole / seconds:.2f}x as fast.")
-    shown = f"{COMPARISON} shows it next to the large model's, " if alone or compared_before else ""
-    say(f"Look at {folder}: {shown}video.mp4 alone, route.png who made which block, report.json every figure.")
-    return _exit_code(stopping, whole=len(report.blocks) == request.blocks)
-
-
-def _compare(batch: Batch, folder: Path, report: RunReport, stopping: StopRequest) -> RunReport | None:
-    """Make the target-only video and the comparison; return the report of the former, or None if it was stopped.
-
-    The comparison is decoded from both latents, as an mp4's pixels are compressed, and by the VAE, as the TAEHV
-    (whose time is measured) blurs a clip's first frame. `folder`, `report`: of the routed video.
-    """
-    alone = replace(batch.request, route=Route(TargetOnly()))
-    batch = replace(batch, request=alone, output=folder / TARGET_ONLY, named=True)
-    ((other, alone_report),) = make_videos(batch, stopping=stopping, bars=sys.stderr)
-    if stopping.asked:
-        return None
-    codec = load_decoder(trained_set().vae, batch.load)
-    frames = [codec.decode(load_latents(video / LATENTS).latents)[0][0] for video in (folder, other)]
-    sides = Side("Both models", frames[0], report), Side("Large model alone", frames[1], alone_report)
-    with whole_file(folder / COMPARISON) as path, Mp4Writer(path, report.fps) as video:
-        for frame in side_by_side(*sides):
-            video.add(frame)
-    return alone_report

@@ -178,8 +178,8 @@ class BlockCall:
 class BlockInputs:
     """The inputs of all blocks of a run.
 
-    `condition_of`: condition by block index. `start`: the clip to continue, or None. `restyle`: the clip to
-    restyle, or None.
+    `condition_of`: condition by block index, the same object for the same prompt. `start`: the clip to continue, or
+    None. `restyle`: the clip to restyle, or None.
     """
 
     noise: KeyedNoise

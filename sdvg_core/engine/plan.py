@@ -69,9 +69,9 @@ def check_available(route: Route, blocks: Sequence[PlannedBlock], available: Rol
 class Lead:
     """The latent frames before a run's first block: none, a start image, or a clip, which may begin with one.
 
-    `picture`: a start image that is not encoded yet; its frames are as many as the plan's block has.
+    `picture`: a start image that is not encoded yet: `frames` is 0 until `plan_blocks` knows a block's length.
     `start_image_frames`: number of first frames that show a start image. They begin `RunPlan.clip`'s first span,
-    of index 0, as the block after them: it has no number of its own. The video shows one pixel frame of it.
+    whose index is 0, and so is that of the first block after them. The video shows one pixel frame of them.
     `from_pixels`: of the frames after the start image, how many were given as pixels. The route begins after these,
     as no model made them.
     """

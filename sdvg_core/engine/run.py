@@ -101,11 +101,11 @@ class Run:
             pixels.store()
             if start.pixels is not None and span.start < start.replaced:
                 # Show the given pixels. If the latents begin with repeats of the first one, to fill up a block,
-                # there are fewer of them: each slice is earlier than its block, and the last one shorter.
+                # there are fewer of them: the slices show what the latents hold a little later, the last one less.
                 first, last = (max(1 + stride * (frame - 1), 0) for frame in (span.start, span.stop))
                 frames = start.pixels[:, first:last]
             elif history.frames < (image_frames := self.plan.lead.start_image_frames):
-                # The image is held for several latent frames. Show it once, then what follows in an odd beginning.
+                # The image is held for several latent frames. Show it once, then the odd frames of its span.
                 frames = torch.cat((frames[:, :1], frames[:, 1 + stride * (image_frames - 1) :]), dim=1)
             history = history.commit(block, pixels.anchors, pixels.state)
             yield ShownBlock(history, frames, pixels.key)

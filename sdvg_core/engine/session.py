@@ -83,7 +83,7 @@ class Session:
         """Return a stored block. A call that stops early takes the whole block's first predictions, or those alone.
 
         Stored are the first predictions and the block, under `key`, which does not depend on `call.stop`; of a call
-        that stopped, its predictions, under `begun_key`.
+        that stopped, its predictions, under `begun_key`. Of a call that stops early only the predictions count.
         """
         whole = self._stored(key, call.span, self._predictions_kept[role] + 1)
         if whole is not None:

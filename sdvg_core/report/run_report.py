@@ -124,17 +124,8 @@ class RunReport:
 
     @property
     def passes(self) -> dict[str, int]:
-        """Forward passes by model, decodes (of a block) and encodes (of a frame), with those of rejected drafts."""
-        drafts = [record.draft for record in self.blocks if record.draft]
-        targets = [record.target for record in self.blocks if record.target]
-        return {
-            "drafter_denoising": sum(cost.denoising_passes for cost in drafts),
-            "drafter_context": sum(cost.context_passes for cost in drafts),
-            "target_denoising": sum(cost.denoising_passes for cost in targets),
-            "target_context": sum(cost.context_passes for cost in targets),
-            "decodes": sum(record.decodes for record in self.blocks),
-            "encodes": sum(cost.encodes for cost in drafts + targets),
-        }
+        """See `passes_of`."""
+        return passes_of(self.blocks)
 
     @property
     def seconds(self) -> Seconds:
@@ -220,6 +211,20 @@ class RunReport:
         text = json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         # Escape file names that are not UTF-8, or a finished run could not be written.
         return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def passes_of(records: Sequence[BlockRecord]) -> dict[str, int]:
+    """Return passes by model, decodes (of a block) and encodes (of a frame), with those of rejected drafts."""
+    drafts = [record.draft for record in records if record.draft]
+    targets = [record.target for record in records if record.target]
+    return {
+        "drafter_denoising": sum(cost.denoising_passes for cost in drafts),
+        "drafter_context": sum(cost.context_passes for cost in drafts),
+        "target_denoising": sum(cost.denoising_passes for cost in targets),
+        "target_context": sum(cost.context_passes for cost in targets),
+        "decodes": sum(record.decodes for record in records),
+        "encodes": sum(cost.encodes for cost in drafts + targets),
+    }
 
 
 def hide_prompt(text: str) -> str:

@@ -10,7 +10,7 @@ import io
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
@@ -23,8 +23,11 @@ from safetensors.torch import load, save
 from torch import Tensor
 from tqdm import tqdm
 
+from ..devices.device import device_clock
 from ..devices.workers import Stop, spread
 from ..engine.plan import Roles
+from ..engine.records import BlockRecord
+from ..engine.run import Run
 from ..errors import BadInput, see
 from ..files.outputs import REPORT, lock_folder, staged_video, unfinished_blocks
 from ..loading.headers import FileHeaders, check_models
@@ -33,11 +36,12 @@ from ..memory.plan import Plan
 from ..report.progress import Lines, RouteBar
 from ..report.run_report import RunReport, read_report
 from ..settings.request import VideoRequest
+from ..text.prompts import Conditions
 from .asked import Batch
 from .batch import Video, folder_in, needed_files, plan_videos
 from .fingerprint import digest_of
 from .folders import State, shows
-from .rendering import render, write_report
+from .rendering import finished, render_blocks, write_report
 from .resolve import ResolvedRequest, resolve_files
 from .table import Row, VideoTable
 
@@ -105,7 +109,7 @@ def make_videos(
             if stopping and stopping.asked:
                 break
             with stopping.listen() if stopping else nullcontext():
-                bar = _show_bar(video, len(planned.videos), bars or Lines(say))
+                bar = show_bar(video, len(planned.videos), bars or Lines(say))
                 report = maker.make(video, embeddings, bar, lambda: bool(stopping and stopping.asked))
             made[video.folder] = report
             if table:
@@ -166,7 +170,7 @@ class VideoMaker:
         self._loaded = load_models(batch.files, batch.load, headers, layout)
 
     def _resolve(self, video: Video) -> ResolvedRequest:
-        """Return the resolved request of a video: that of the batch's seed, so that clips are read once."""
+        """Return the resolved request of a video. Only noise depends on its seed, so clips are read once."""
         resolved = self._resolve_request(replace(video.request, seed=self._batch.request.seed))
         return replace(resolved, request=video.request, notes=(*resolved.notes, *filter(None, video.notes)))
 
@@ -181,6 +185,16 @@ class VideoMaker:
 
         `stop`: called after every block; True ends the video there.
         """
+        return finished(self.make_blocks(video, embeddings, shown_bar, stop))
+
+    def make_blocks(
+        self,
+        video: Video,
+        embeddings: Mapping[str, Tensor],
+        shown_bar: AbstractContextManager[RouteBar],
+        stop: Callable[[], bool],
+    ) -> Generator[BlockRecord, None, RunReport]:
+        """Make one video as `make` does; yield the record of each block that is written, and return the report."""
         batch = self._batch
         # This video is there with fewer blocks, as its run was stopped: begin with those, and replace it.
         is_shorter_there = not batch.overwrite and shows(video.folder, video.fingerprint)
@@ -193,7 +207,7 @@ class VideoMaker:
             staged_video(video.folder, video.fingerprint, replace=batch.overwrite or is_shorter_there) as work,
             shown_bar as bar,
         ):
-            report = render(
+            report = yield from render_blocks(
                 self._loaded,
                 self._resolve(video),
                 video.prompt.conditions(embeddings),
@@ -206,6 +220,13 @@ class VideoMaker:
             report = report.without_prompts() if batch.private else report
             write_report(report, work)
             return report
+
+    def run_of(self, request: VideoRequest, conditions: Conditions) -> Run:
+        """Return the run of a request that has the batch's seed. It writes nothing and re-uses nothing."""
+        resolved = self._resolve_request(request)
+        loaded = self._loaded
+        engine = loaded.build(needed=resolved.plan.models_needed)
+        return resolved.prepare_run(engine, conditions, None, device_clock(loaded.device, loaded.side))
 
 
 def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Callable[[VideoTask, Stop], RunReport]:
@@ -235,7 +256,7 @@ def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Calla
 
 
 @contextmanager
-def _show_bar(video: Video, of: int, stream: TextIO) -> Iterator[RouteBar]:
+def show_bar(video: Video, of: int, stream: TextIO) -> Iterator[RouteBar]:
     """Show the progress while a video is made; after an error, say what is kept."""
     blocks = video.request.blocks
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 from ..decoders.open import FAST_NOTE
@@ -26,7 +26,7 @@ from .fingerprint import MOST_DIFFERENCES
 from .resolve import ResolvedRequest
 
 
-def render(
+def render_blocks(
     loaded: Models,
     resolved: ResolvedRequest,
     conditions: Conditions,
@@ -36,10 +36,11 @@ def render(
     *,
     reuse: Sequence[Path] = (),
     stop: Callable[[], bool] = bool,
-) -> RunReport:
+) -> Generator[BlockRecord, None, RunReport]:
     """Make one video, write video, latents and blocks into the folder `work`, and return the report.
 
-    Each block is written when it is committed. Blocks in `work` and in the folders `reuse` are not made again.
+    Each block is written when it is committed, and its record is yielded then. Blocks in `work` and in the folders
+    `reuse` are not made again.
     `digest`: of the request, stored with the latents. `stop`: called after every block; True ends the video there.
     """
     store = Store()
@@ -70,6 +71,8 @@ def render(
                 resolved.control_footage.paste(shown.frames, frames) if resolved.control_footage else shown.frames
             )
             frames += shown.frames.shape[1]
+            if shown.record:
+                yield records[-1]
 
     block_frames = run.plan.spans[0].frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
@@ -94,6 +97,16 @@ def render(
         request=as_json(request),
         load=load_as_json(loaded.options),
     )
+
+
+def finished(blocks: Generator[BlockRecord, None, RunReport]) -> RunReport:
+    """Make all blocks of a video; return its report."""
+    while True:
+        try:
+            next(blocks)
+        except StopIteration as end:
+            report: RunReport = end.value
+            return report
 
 
 def _notes_on_files(resumed: int, damaged: Sequence[str]) -> Iterator[str]:

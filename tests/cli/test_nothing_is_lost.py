@@ -4,14 +4,14 @@ import os
 import shutil
 from functools import partial
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
-from sdvg_core.cli import main, making
+from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import lock_folder
 from sdvg_core.videos import batch, maker
+from sdvg_core.videos.maker import VideoMaker
 from tests.support.cli_runs import OUTPUTS, SMALL, generate, names, options, override, report
 from tests.support.forked import fork
 from tests.support.read_only import make_read_only
@@ -271,39 +271,41 @@ def test_demos_are_numbered_beside_generated_videos(tmp_path, monkeypatch):
     assert names(tmp_path / "out" / "demo") == ["001", "002"]
 
 
-def test_demo_without_a_draft_drops_its_comparison(tmp_path, capsys):
-    """Catches an old comparison next to a new video; what somebody put into the other video's folder stays."""
+def test_finished_demo_keeps_its_race(tmp_path, capsys):
+    """Catches: a finished demo made again, or its race lost; what somebody put beside it stays."""
     out = tmp_path / "out"
     assert main([*DEMO, "--output", str(out)]) == 0
-    assert names(out) == sorted([*OUTPUTS, "comparison.mp4", "target-only"])
-    (out / "target-only" / "blocks" / "notes.txt").write_text("of the user")
-    capsys.readouterr()
-    more = ["--gate", "9", "--preset", "hybrid", "--blocks", "2", "--overwrite", "--prompt", " 3 "]
-    assert main(["demo", *more, "--output", str(out)]) == 0
-    assert "nothing to compare" in capsys.readouterr().out
-    assert names(out) == sorted([*OUTPUTS, "target-only"])
-    assert contents(out / "target-only")["blocks/notes.txt"] == b"of the user"
-
-
-@pytest.mark.heavy
-def test_stopped_demo_makes_only_its_comparison(tmp_path, monkeypatch, capsys):
-    """Catches: both videos made again for want of their comparison, or a finished demo made again."""
-    out = tmp_path / "out"
-    with monkeypatch.context() as planted:
-        planted.setattr(making, "side_by_side", Mock(side_effect=KeyboardInterrupt))
-        assert main([*DEMO, "--output", str(out)]) == 130
-    written = {path: path.stat().st_mtime_ns for path in out.rglob("video.mp4")}
-    assert main([*DEMO, "--output", str(out)]) == 0
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("video.mp4")} == written
-    assert names(out) == sorted([*OUTPUTS, "comparison.mp4", "target-only"])
+    (out / "notes.txt").write_text("of the user")
     before = contents(out)
     capsys.readouterr()
     assert main([*DEMO, "--output", str(out)]) == 0
     printed = capsys.readouterr()
     assert f"sdvg: {out} has this very video" in printed.err
-    assert "comparison.mp4 shows it" in printed.out
+    assert "comparison.mp4 shows the race" in printed.out
     assert contents(out) == before
+    assert main([*DEMO, "--output", str(out), "--overwrite", "--prompt", " 3 "]) == 0
+    assert names(out) == sorted([*OUTPUTS, "comparison.mp4", "notes.txt"])
+    assert contents(out)["comparison.mp4"] != before["comparison.mp4"]
+
+
+def test_resumed_demo_has_no_race(tmp_path, monkeypatch, capsys):
+    """And says so, as its seconds would be of another hour. Catches: blocks made again for the sake of a race."""
+    out = tmp_path / "out"
+    make_blocks = VideoMaker.make_blocks
+
+    def stopped(*options):
+        yield next(make_blocks(*options))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as planted:
+        planted.setattr(VideoMaker, "make_blocks", stopped)
+        assert main([*DEMO, "--output", str(out)]) == 130
+    assert main([*DEMO, "--output", str(out)]) == 0
+    assert "There is no race" in capsys.readouterr().out
+    assert names(out) == OUTPUTS
     assert names(tmp_path) == ["out"]
+    assert [block["reused"] for block in report(out)["blocks"]] == [False, False]
+    assert "Blocks 1 to 1 of this run were made before" in report(out)["notes"][-1]
 
 
 def test_demo_keeps_a_foreign_comparison(tmp_path):

@@ -6,15 +6,12 @@ from itertools import groupby
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image, ImageColor
 
-from sdvg_core.pocket.comparison import ABOVE, EDGE, PANEL_SIDE, Side, side_by_side
 from sdvg_core.report.picture import DARK, FONT_SIZE, LIGHT, SCALE, _score_keys, drawable, route_picture, tint
-from sdvg_core.report.run_report import RunReport
 from sdvg_core.report.summary import INKS, OUTCOME_COLOURS, OUTCOME_LETTERS, Outcome, outcome_of
 from sdvg_core.settings.decision import Decision, Reason
-from sdvg_core.settings.route import First, Gate, Route, TargetOnly
+from sdvg_core.settings.route import First, Gate, Route
 from tests.support.sample_reports import of_every_reason, record, report, route
 
 OUTCOME_OF_COLOUR = {ImageColor.getrgb(colour): outcome for outcome, colour in OUTCOME_COLOURS.items()}
@@ -134,28 +131,3 @@ def test_axis_is_drawn_only_for_scores():
     unscored = route_picture(report(route(Route(First(1)), [[0.0]] * 4)))
     scored = route_picture(report(route(Route(Gate()), [[0.0]] * 4)))
     assert scored.height - unscored.height >= 200
-
-
-ROUTED = report(route(Route(), [[0.0], [1.0, 0.5], [-2.0]]))
-ALONE = report(route(Route(TargetOnly()), [[0.0]] * 3))
-
-
-def frames(run: RunReport, seed: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(run.pixel_frames, 3, 16, 32, generator=generator)
-
-
-@pytest.fixture(scope="module")
-def pictures() -> list[torch.Tensor]:
-    return list(side_by_side(Side("ours", frames(ROUTED, 1), ROUTED), Side("theirs", frames(ALONE, 2), ALONE)))
-
-
-def test_comparison_shows_each_pixel_as_a_square(pictures):
-    """Catches smoothing, a shift by a pixel, and the two sides swapped."""
-    factor = PANEL_SIDE // 32
-    assert len(pictures) == ROUTED.pixel_frames
-    for run, seed, left in ((ROUTED, 1, EDGE), (ALONE, 2, 2 * EDGE + PANEL_SIDE)):
-        for picture, frame in zip(pictures, frames(run, seed), strict=True):
-            shown = picture[0, :, ABOVE : ABOVE + 16 * factor, left : left + PANEL_SIDE]
-            squares = shown.unflatten(2, (32, factor)).unflatten(1, (16, factor))
-            assert torch.equal(squares, frame[:, :, None, :, None].expand_as(squares))
