@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from diffusers import WanTransformer3DModel
 from quantised_files import MATRIX, Q, quantised_state
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -117,6 +118,25 @@ def test_shards_are_converted(tmp_path):
     assert_converts(source, output, torch.float16)
     files = json.loads(open_weights(output).metadata["sdvg_source"])["files"]
     assert sorted(files) == ["a.safetensors", "b.safetensors", source.name]
+
+
+def test_layout_of_diffusers_is_converted(tmp_path):
+    """Catches: names that ComfyUI does not read, and layers that their names hide from the quantiser."""
+    twin = WanTransformer3DModel(
+        num_attention_heads=TINY.num_heads,
+        attention_head_dim=TINY.dim // TINY.num_heads,
+        text_dim=TINY.text_dim,
+        ffn_dim=TINY.ffn_dim,
+        num_layers=TINY.num_layers,
+    )
+    source = save(tmp_path / "diffusers.safetensors", twin.state_dict())
+    assert convert_to(source) == 0
+    output = tmp_path / "diffusers_int8.safetensors"
+    assert load_file(output).keys() == quantised_state("int8").keys()
+    plain = load_wan(source).tree.state_dict()
+    stored = load_file(output)
+    assert torch.equal(stored["blocks.1.modulation"], plain["blocks.1.modulation"].bfloat16())
+    assert set(open_wan(output).quantisation.layers) == {name for name in plain if MATRIX.fullmatch(name)}
 
 
 def test_control_module_is_converted(tmp_path):

@@ -57,9 +57,10 @@ def test_errors_are_small_at_the_published_width(form, error):
 
 
 CHILD = """
-import sys, torch
+import sys, comfy_kitchen, torch
 from sdvg_core.weights.kitchen import find_layers
 from sdvg_core.weights.weight_file import open_weights
+assert comfy_kitchen.__file__.startswith(sys.argv[3]), "another version than the one asked for"
 file = open_weights(sys.argv[1])
 for name, layer in find_layers(file).items():
     torch.save(layer.dequantised(layer.read(file, torch.device("cpu"))), sys.argv[2])
@@ -78,7 +79,7 @@ def test_other_kitchens_read_the_same_bits(form, tmp_path):
         if form == "w4a8" and not (Path(folder) / "comfy_kitchen" / "tensor" / "w4a8_int8.py").exists():
             continue
         searched = os.pathsep.join((folder, str(ROOT)))
-        command = [sys.executable, "-c", CHILD, str(path), str(tmp_path / "out.pt")]
+        command = [sys.executable, "-c", CHILD, str(path), str(tmp_path / "out.pt"), folder]
         subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": searched})
         assert torch.equal(torch.load(tmp_path / "out.pt"), plain_weight(parts, 512, 256)), folder
 

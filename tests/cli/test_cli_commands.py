@@ -20,7 +20,7 @@ from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.weights.latents import load_latents
-from sdvg_core.weights.model_files import KNOWN_MODELS
+from sdvg_core.weights.model_files import KNOWN_MODELS, QUANTISED_FORMATS, converted_name
 from tests.support.cli_runs import OUTPUTS, SMALL, names, options, override, refused, report
 
 
@@ -102,6 +102,22 @@ def test_doctor_names_a_smaller_file_to_get(tmp_path, capsys):
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     fp8 = "krea-realtime-video-14b-fp8-e4m3fn.safetensors (14.3 GB) from 6chan/krea-realtime-video-fp8"
     assert f"; for a smaller card {fp8}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["", *QUANTISED_FORMATS])
+def test_doctor_names_the_smaller_file_beside(form, files, tmp_path, capsys):
+    """Catches: the command for a file that is there, or a file that is not."""
+    folder = tmp_path / "diffusion_models"
+    folder.mkdir()
+    target = folder / "krea-realtime-video-14b.safetensors"
+    shutil.copy(files.target, target)
+    smaller = converted_name(target, form).name
+    if form:
+        (folder / smaller).touch()
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if f"found {target}" in line]
+    assert (f"{smaller} beside it" in line) == bool(form)
+    assert (f"convert {target.name}" in line) != bool(form)
 
 
 def test_demo_shows_the_nearest_prompt(tmp_path, capsys):

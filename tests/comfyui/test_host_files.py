@@ -199,6 +199,7 @@ def test_auto_weight_dtype_is_what_the_planner_chooses(gigabytes, expected, monk
     assert chosen == expected == (FP8 if plan(gigabytes, PlanRequest(), card=True).fp8 else DEFAULT)
     assert f"auto is {chosen} for krea-realtime-video-14b.safetensors" in note
     assert f"a card of {gigabytes} GB" in note
+    assert ("convert" in note) == (gigabytes < 48), "the command for a smaller file, where one would copy less"
 
 
 @pytest.mark.parametrize("gigabytes", CARDS)
