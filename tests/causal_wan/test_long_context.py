@@ -24,6 +24,7 @@ from sdvg_core.report.assemble import FP8_NOTE, notes_on
 from sdvg_core.settings.context import Preset, Recompute, Rolling
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
+from tests.support.live_bytes import tensors_of
 from tests.support.random_models import SCALES
 from tests.support.tiny import (
     CONFIG,
@@ -371,7 +372,7 @@ def test_cache_takes_the_bytes_that_are_planned(kv_dtype, dtype, context):
     tokens = sizes.frame_tokens(request.target.config, request)
     stored = kind(tree, sizes.kv_frames(preset), tokens, getattr(torch, dtype), torch.device("meta"))
     planned = sizes.state_bytes(request)
-    assert sum(buffer.nbytes for buffer in stored._buffers()) == planned["target keys and values"]
+    assert sum(tensor.nbytes for tensor in tensors_of(stored)) == planned["target keys and values"]
     whole = sizes.state_bytes(replace(request, execution=Execution()))
     text = "target text keys and values"
     assert planned[text] == whole[text], "a prompt's are never in fp8"
