@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from sdvg_core.causal_wan import cache as kv
 from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.cache import CacheSlots, Fp8KVCache, KVCache, to_fp8
+from sdvg_core.causal_wan.cache import CacheSlots, Fp8KVCache, KVCache
 from sdvg_core.causal_wan.context import BlockContext
 from sdvg_core.causal_wan.generator import model_context
 from sdvg_core.causal_wan.modules import WanTree
@@ -23,6 +24,7 @@ from sdvg_core.report.assemble import FP8_NOTE, notes_on
 from sdvg_core.settings.context import Preset, Recompute, Rolling
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
+from tests.support.live_bytes import tensors_of
 from tests.support.random_models import SCALES
 from tests.support.tiny import (
     CONFIG,
@@ -273,7 +275,7 @@ def cache(kind: type[KVCache] = Fp8KVCache, frames: int = 6, dtype=torch.float32
 
 
 def rounded_once(x: torch.Tensor) -> torch.Tensor:
-    values, scale = to_fp8(x)
+    values, scale = kv.to_fp8(x)
     return values.float() * scale.float()
 
 
@@ -295,7 +297,7 @@ def test_numbers_are_read_back_to_fp8s_rounding():
 def test_fp8_takes_the_nearest_number():
     """Catches: numbers divided by another scale than the one stored, which biases a row by up to 0.4 %."""
     x = rows(3)
-    values, scale = to_fp8(x)
+    values, scale = kv.to_fp8(x)
     bits = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).double()
     numbers = bits[bits.isfinite()]
     nearest = (numbers * scale.double()[..., None] - x.double()[..., None]).abs().amin(-1)
@@ -358,7 +360,7 @@ def test_copied_slots_are_restored_whole():
 
 
 @pytest.mark.parametrize("kv_dtype, dtype", [("auto", "float32"), ("float8_e4m3fn", "bfloat16")])
-@pytest.mark.parametrize("context", [Recompute(), Rolling(window=9)], ids=str)
+@pytest.mark.parametrize("context", [Recompute(), Rolling(window=9)], ids=["recompute", "rolling"])
 def test_cache_takes_the_bytes_that_are_planned(kv_dtype, dtype, context):
     base = SCALES["tiny"]
     preset = replace(base.target.preset, context=context)
@@ -370,7 +372,7 @@ def test_cache_takes_the_bytes_that_are_planned(kv_dtype, dtype, context):
     tokens = sizes.frame_tokens(request.target.config, request)
     stored = kind(tree, sizes.kv_frames(preset), tokens, getattr(torch, dtype), torch.device("meta"))
     planned = sizes.state_bytes(request)
-    assert sum(buffer.nbytes for buffer in stored._buffers()) == planned["target keys and values"]
+    assert sum(tensor.nbytes for tensor in tensors_of(stored)) == planned["target keys and values"]
     whole = sizes.state_bytes(replace(request, execution=Execution()))
     text = "target text keys and values"
     assert planned[text] == whole[text], "a prompt's are never in fp8"

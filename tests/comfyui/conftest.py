@@ -31,15 +31,19 @@ def find_comfyui():
 
 def start_comfyui(*, gpu):
     """Import ComfyUI and the pack, on the CPU unless `gpu`. Returns why that cannot be, or None."""
+    if PACK in sys.modules:  # in a fork of a process that has both, by another pytest
+        leave_root_out_of_the_path()
+        return None
     checkout = find_comfyui()
     if checkout is None:
         return "no checkout of ComfyUI (COMFYUI_PATH, ~/comfy/ComfyUI, or two folders up): see README.md here"
     sys.path.insert(0, str(ROOT))
-    import sdvg_core  # noqa: F401 - which helpers use, as the next: while the root is in the path
+    import sdvg_core  # noqa: F401 - which helpers use, as the next two: while the root is in the path
+    import tests.planted
     import tests.support  # noqa: F401
 
-    # The repository's root would make `import nodes` find ours.
-    sys.path[:] = [str(checkout), *(place for place in sys.path if Path(place or ".").resolve() != ROOT)]
+    leave_root_out_of_the_path()
+    sys.path.insert(0, str(checkout))
     arguments = sys.argv
     sys.argv = ["comfy", *([] if gpu and torch.cuda.is_available() else ["--cpu"])]
     try:
@@ -57,6 +61,11 @@ def start_comfyui(*, gpu):
         sys.argv = arguments
     load_pack()
     return None
+
+
+def leave_root_out_of_the_path():
+    """The repository's root would make `import nodes` find ours."""
+    sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != ROOT]
 
 
 def define_missing_ops():

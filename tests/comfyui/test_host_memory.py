@@ -16,7 +16,7 @@ from sdvg_pack.sdvg_core.memory.plan import plan
 from sdvg_pack.sdvg_core.memory.sizes import PlanRequest, decode_state_bytes
 from torch.utils._pytree import tree_leaves
 
-from tests.support.live_bytes import Peak
+from tests.support.live_bytes import Peak, tensors_of
 
 pytestmark = pytest.mark.comfyui
 
@@ -86,7 +86,7 @@ def peak_of_a_pass(tree, cache, size):
     with torch.inference_mode():
         text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops)
         rope = ops.rope(tree, 0, token_grid(tree, x.shape[2:]), META)
-        inputs = [*tree.parameters(), x, rope, *tree_leaves(text), *tree_leaves(cache._layers)]
+        inputs = [*tree.parameters(), x, rope, *tree_leaves(text), *tensors_of(cache)]
         with Peak(inputs) as peak:
             denoise_pass(tree, x, 500.0, Pass(text, cache, CacheSlots(0, (0, 1, 2), 3), rope, ops))
     return peak.bytes
@@ -98,7 +98,7 @@ def test_comfyuis_caches_and_passes_take_what_is_planned(config, size):
     tree = empty_model(config).model.diffusion_model
     tokens = size[0] * size[1] // 4
     cache = KVCache(tree, 6, tokens, torch.bfloat16, META)
-    assert sizes.kv_bytes(config, 6, tokens, 2) == sum(t.nbytes for t in tree_leaves(cache._layers))
+    assert sizes.kv_bytes(config, 6, tokens, 2) == sum(tensor.nbytes for tensor in tensors_of(cache))
     planned = sizes.pass_bytes(config, 3, tokens, 2)
     assert 0.7 * planned <= peak_of_a_pass(tree, cache, size) <= 1.01 * planned
 

@@ -27,7 +27,7 @@ from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
 from sdvg_core.settings.execution import Execution
 from sdvg_core.weights.growing_file import bytes_of
 from sdvg_core.weights.kitchen import FORMATS
-from tests.support.live_bytes import Peak
+from tests.support.live_bytes import Peak, tensors_of
 from tests.support.random_models import SCALES, codec_of, random_models, tensor_bytes
 
 META = torch.device("meta")
@@ -145,7 +145,7 @@ def test_real_pass_peaks_as_planned(size, kind, turned):
     positions = [tuple((slot + 6) % frames for slot in range(frames))] if turned else []
     slots = (0, 1, 2) if turned else (frames - 3, frames - 2, frames - 1)
     place = model.pass_at(CacheSlots(frames - 3, slots, frames, *positions), cache, None, x)
-    with Peak([*tree.parameters(), x, *tree_leaves(place.rope), *tree_leaves(text), *cache._buffers()]) as peak:
+    with Peak([*tree.parameters(), x, *tree_leaves(place.rope), *tree_leaves(text), *tensors_of(cache)]) as peak:
         denoise_pass(tree, x, 500.0, place)
     read = frames if kind is Fp8KVCache else 0
     planned = sizes.pass_bytes(config, 3, 1560, 2, read=read, turned=frames if turned else 0)
@@ -170,7 +170,7 @@ def test_real_pass_with_control_peaks_as_planned(size):
     text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops, module.vace_blocks)
     rope = ops.rope(tree, 3, token_grid(tree, x.shape[2:]), META)
     weights = [*tree.parameters(), *module.parameters(), x, control.context, *rope]
-    with Peak([*weights, *tree_leaves(text), *tree_leaves(cache._layers)]) as peak:
+    with Peak([*weights, *tree_leaves(text), *tensors_of(cache)]) as peak:
         branch = ControlBranch(module, config.num_layers, text[config.num_layers :], [control], ops)
         denoise_pass(tree, x, 500.0, Pass(text, cache, CacheSlots(3, (3, 4, 5), 6), rope, ops, control=branch))
     without_control = sizes.pass_bytes(config, 3, 1560, 2)
@@ -212,7 +212,7 @@ def test_real_vae_peaks_as_planned():
             z = torch.empty(1, 16, 3, 60, 104)
             frame = torch.empty(1, 1, 3, 480, 832)
             _, state = codec.decode(z)
-            held = [*codec._vae.parameters(), codec._mean, codec._std, z, frame, *state]
+            held = [*tensors_of(codec), z, frame, *state]
             with Peak(held) as decoding:
                 _, new_state = codec.decode(z, state)
             with Peak(held) as encoding:
@@ -234,7 +234,7 @@ def test_real_taehv_peaks_as_planned(dtype):
     request = replace(FULL, vae="tae", vae_dtype=dtype)
     assert sizes.weight_bytes(request, stored="plain")["vae"] == nbytes(net.parameters())
     _, state = codec.decode(z)
-    with Peak([*net.parameters(), codec._mean, codec._std, z, *state]) as peak:
+    with Peak([*tensors_of(codec), z, *state]) as peak:
         _, new_state = codec.decode(z, state)
     assert nbytes(new_state) == sizes.state_bytes(request)["vae state"]
     planned = sizes.working_bytes(request, stored="plain")["decode"]

@@ -4,11 +4,11 @@ import io
 import json
 import math
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -18,14 +18,16 @@ import sdvg_core.report.run_report
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.types import Cost
 from sdvg_core.errors import BadInput
-from sdvg_core.report import assemble
+from sdvg_core.report.assemble import assemble_report
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.progress import RouteBar
 from sdvg_core.report.run_report import Tally, read_report, report_from_dict
 from sdvg_core.report.summary import block_line, route_in_words, summarise
 from sdvg_core.settings.decision import Decision, Reason
+from sdvg_core.settings.route import Route, TargetOnly
 from tests.support.routers import planned_route
 from tests.support.sample_reports import SECONDS, of_every_reason, record, report, route
+from tests.support.tiny import make_engine, planned
 
 SCHEMA = json.loads(
     Path(sdvg_core.report.run_report.__file__).with_name("report.schema.json").read_text(encoding="utf-8")
@@ -157,13 +159,25 @@ def test_unscored_frames_differ_from_infinite_scores():
     assert "weakest frame -0.20: pixel frame 5 of block 1" in summarise(run)
 
 
+FORCED = Decision(accepted=False, reason=Reason.FORCED)
+
+
+def notes_of(records: Sequence[BlockRecord], blocks: int, kept: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Return the notes of a run of so many blocks, which has these records."""
+    run = planned(make_engine(), Route(TargetOnly()), blocks=blocks)
+    asked = {"notes": (), "request": {}, "load": {}}
+    return assemble_report(run, records, {}, fps=16, versions={}, kept=kept, **asked).notes
+
+
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [([3], "Block 3 was"), ([1, 2, 3], "Blocks 1 to 3 were"), ([1, 2, 4, 6, 7], "Blocks 1 to 2, 4, 6 to 7 were")],
 )
 def test_note_names_only_its_blocks(numbers, words):
     """Catches: a block that was made now among those said to be made earlier."""
-    assert assemble._were(numbers) == words
+    records = [replace(record(FORCED), reused=number in numbers) for number in range(1, 9)]
+    (note,) = notes_of(records, blocks=8)
+    assert note.startswith(f"{words} made by an earlier run and used again; ")
 
 
 def test_report_read_back_is_unchanged(tmp_path):
@@ -297,15 +311,13 @@ def test_speedup_needs_enough_blocks_of_the_target(kinds, known):
 
 def test_notes_number_blocks_after_kept_ones():
     """As the strip does. Catches: of five blocks, three of them kept, "Block 1 was made by an earlier run"."""
-    decision = SimpleNamespace(accepted=False)
-    records = [SimpleNamespace(reused=reused, decision=decision) for reused in (True, False)]
-    run = SimpleNamespace(plan=SimpleNamespace(spans=range(3)))
-    assert list(assemble._route_notes(run, records, {"blocks": 3, "digest": "d"})) == [
+    records = [replace(record(FORCED), reused=True), record(FORCED)]
+    assert notes_of(records, 3, kept={"blocks": 3, "digest": "d"}) == (
         "Blocks 1 to 3 were locked: taken from an earlier run, latents d.",
         "Stopped after block 5 of 6, as asked.",
         "Block 4 was made by an earlier run and used again; its seconds do not count.",
-    ]
-    assert next(assemble._route_notes(run, records, None)) == "Stopped after block 2 of 3, as asked."
+    )
+    assert notes_of(records, 3)[0] == "Stopped after block 2 of 3, as asked."
 
 
 class Terminal(io.StringIO):
@@ -383,9 +395,9 @@ def test_without_a_terminal_blocks_are_plain_lines():
 
 def test_terminal_shows_strip_time_and_newest_line(monkeypatch):
     stream = Terminal()
+    now = 0.0
+    monkeypatch.setattr("tqdm.std.time", lambda: now)
     bar = RouteBar(4, stream)
-    now = bar._bar.start_t
-    monkeypatch.setattr(bar._bar, "_time", lambda: now)
     for block in records()[:3]:
         for kind in ("draft", "target"):
             now += 15
@@ -404,9 +416,9 @@ def test_terminal_shows_strip_time_and_newest_line(monkeypatch):
 def test_reused_blocks_do_not_shorten_time_left(monkeypatch):
     """Catches the seconds of new blocks spread over all: a resumed run would look nearly done."""
     stream = Terminal()
+    now = 0.0
+    monkeypatch.setattr("tqdm.std.time", lambda: now)
     bar = RouteBar(6, stream)
-    now = bar._bar.start_t
-    monkeypatch.setattr(bar._bar, "_time", lambda: now)
     for earlier in records()[:3]:
         bar.block(replace(earlier, reused=True))
     assert " left" not in stream.getvalue()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,27 @@ def override(base: list[str], *more: str) -> list[str]:
 
 def generate(base: list[str], output: Path, *more: str) -> int:
     return main(override([*base, *SMALL], "--output", str(output), *more))
+
+
+def whole_help(command: str) -> str:
+    """Return the help of a command, with all its options."""
+    text = ""
+    for word in ("--help", "--help-all"):
+        if word == "--help" or word in text:
+            printed = io.StringIO()
+            with redirect_stdout(printed), suppress(SystemExit):
+                main([command, word])
+            text = printed.getvalue()
+    return text
+
+
+def options_in(text: str, *, with_values: bool = False) -> list[list[str]]:
+    """Return the options that a help lists, each with all its names. `with_values`: only those that take values."""
+    listed = re.findall(r"^  (-.*?)(?:  |$)", text, re.MULTILINE)
+    takes_values = re.compile(r" [^-]")
+    return [
+        re.findall(r"--[a-z][a-z-]*", names) for names in listed if not with_values or takes_values.search(names)
+    ]
 
 
 def names(folder: Path) -> list[str]:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+
+def tensors_of(part: Any) -> Iterator[Tensor]:
+    """Yield the tensors that a part holds: a module, a tuple, a list, or an object in its attributes."""
+    if torch.is_tensor(part):
+        yield part
+    elif isinstance(part, nn.Module):
+        yield from part.parameters()
+        yield from part.buffers()
+    elif isinstance(part, tuple | list):
+        for inner in part:
+            yield from tensors_of(inner)
+    else:
+        for inner in getattr(part, "__dict__", {}).values():
+            yield from tensors_of(inner)
 
 
 class Peak(TorchDispatchMode):

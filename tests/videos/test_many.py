@@ -125,11 +125,11 @@ def test_worker_of_a_budget_loads_one_model(files, monkeypatch):
     """
     batch = batch_of(files, Path("out"), blocks=2, route=Budget(1.0))
     needed = frozenset({"target"})
-    makers = []
-    make = maker.VideoMaker
-    monkeypatch.setattr(maker, "VideoMaker", lambda *arguments: makers.append(make(*arguments)))
+    results = []
+    load = maker.load_models
+    monkeypatch.setattr(maker, "load_models", lambda *arguments: results.append(load(*arguments)))
     maker.open_worker(batch, torch.get_num_threads(), needed, "cpu")
-    loaded = makers[0]._loaded
+    (loaded,) = results
     assert (loaded.settings["drafter"], loaded.scorer) == (None, None)
     assert loaded.settings["target"] is not None
 
@@ -172,29 +172,25 @@ def test_prompt_like_a_direction_is_noted(files, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["write_text", "replace"])
-def test_fault_while_writing_leaves_the_table_whole(tmp_path, monkeypatch, name):
+def test_fault_while_writing_leaves_the_table_whole(files, tmp_path, monkeypatch, name):
     """Catches: a table that is half there."""
-    kept = [
-        table.Row(number=number, folder=f"{number:04d}", prompt="a ball", seed=42, state="finished")
-        for number in (1, 2, 3)
-    ]
-    small = object.__new__(table.VideoTable)
-    small._folder = tmp_path
-    small._rows = {row.number: row for row in kept}
-    small._write()
-    before = (tmp_path / VIDEOS_TABLE).read_bytes()
+    prompts = tuple(map(one_prompt, ("a red ball", "a blue ball", "a green ball")))
+    batch = replace(batch_of(files, tmp_path / "out", blocks=1), prompts=prompts)
 
     def failing(*arguments: Any, **options: Any) -> Any:
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    with monkeypatch.context() as planted:
-        planted.setattr(Path, name, failing)
-        with pytest.raises(BadInput, match="is full; free"):
-            small.made(1, BadInput("lost"))
-    assert (tmp_path / VIDEOS_TABLE).read_bytes() == before
-    assert names(tmp_path) == [VIDEOS_TABLE]
-    small.made(1, BadInput('a "quoted", error'))
-    assert [line["state"] for line in rows(tmp_path)] == ["failed", "finished", "finished"]
+    with plan_videos(batch) as planned:
+        small = table.VideoTable(planned)
+        before = rows(planned.folder)
+        with monkeypatch.context() as planted:
+            planted.setattr(Path, name, failing)
+            with pytest.raises(BadInput, match="is full; free"):
+                small.made(1, BadInput("lost"))
+        assert rows(planned.folder) == before
+        assert names(planned.folder) == [VIDEOS_TABLE]
+        small.made(1, BadInput('a "quoted", error'))
+        assert [line["state"] for line in rows(planned.folder)] == ["failed", "waiting", "waiting"]
 
 
 @pytest.mark.parametrize(("how", "state"), [(ctrl_c, "stopped"), (killed, "waiting")], ids=["asked", "killed"])

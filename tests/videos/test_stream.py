@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -55,8 +54,13 @@ def written_frames(files, tmp_path, monkeypatch) -> Callable[..., torch.Tensor]:
 
     def write(request: VideoRequest, options: LoadOptions = OPTIONS) -> torch.Tensor:
         seen: list[torch.Tensor] = []
-        monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: seen.append(frames[0].movedim(1, -1)))
-        monkeypatch.setattr(Mp4Writer, "__exit__", lambda *given: Path(given[0]._path).write_bytes(b""))
+        add = Mp4Writer.add
+
+        def add_seen(writer: Mp4Writer, frames: torch.Tensor) -> None:
+            seen.append(frames[0].movedim(1, -1))
+            add(writer, frames)
+
+        monkeypatch.setattr(Mp4Writer, "add", add_seen)
         prompts = (one_prompt(PROMPT),)
         make_videos(Batch(files=files, load=options, request=request, prompts=prompts, output=tmp_path))
         return torch.cat(seen)
@@ -157,7 +161,7 @@ def test_closing_ends_a_block_before_its_next_pass(streamer, monkeypatch):
         with pytest.raises(Busy):
             streamer.stream(REQUEST, PROMPT)
         closed = pool.submit(begun.close)
-        assert begun._asked_to_end.wait(600)
+        assert begun._asked_to_end.wait(600)  # nothing else tells that the other thread is in close()
         assert not closed.done(), "the pass under way is not done"
         watched.go_on.set()
         assert block.result(600) is None

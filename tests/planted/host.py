@@ -1,0 +1,46 @@
+"""Mistakes in the nodes, for tests in ComfyUI. The pack has another name there, so nothing of it is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tests.support.planted import Mistake
+
+
+def from_zero(rope: Callable[..., Any]) -> Any:
+    return lambda ops, tree, first, grid, device: rope(ops, tree, 0, grid, device)
+
+
+def of_full_strength(at: Callable[..., Any]) -> Any:
+    return lambda clip, span: replace(at(clip, span), strength=1.0)
+
+
+MISTAKES = {
+    "ComfyUI's positions begin anew in every block": Mistake(
+        "comfyui/test_host_model.py::test_our_forward_equals_comfyuis_causal_forward[float32]",
+        "sdvg_pack.nodes.host.model.ComfyOps.rope",
+        from_zero,
+    ),
+    "ComfyUI's VAE decodes each block as a clip's first": Mistake(
+        "comfyui/test_host_vae.py::test_blocks_of_any_lengths_decode_as_a_whole[(1, 3, 3, 3)]",
+        "sdvg_pack.nodes.host.vae.ComfyCodec.decode",
+        lambda decode: lambda codec, latents, state=None: decode(codec, latents),
+    ),
+    "a control has full strength": Mistake(
+        "comfyui/test_host_control.py::test_control_branch_makes_what_comfyuis_vace_model_makes[half-14B]",
+        "sdvg_pack.sdvg_core.engine.inputs.ControlClip.at",
+        of_full_strength,
+    ),
+    "any difference of the host counts as rounding": Mistake(
+        "comfyui/test_self_check.py::test_changed_host_is_refused_with_part_and_difference[scaled_latents-the VAE]",
+        "sdvg_pack.nodes.host.self_check.TOLERANCE",
+        lambda tolerance: dict.fromkeys(tolerance, float("inf")),
+    ),
+    "a key forgets a MODEL's patches": Mistake(
+        "comfyui/test_host_reuse.py::test_changed_model_makes_its_blocks_again[LoRA on the target]",
+        "sdvg_pack.nodes.host.reuse._of_module",
+        lambda of_module: lambda module, patcher, device, *settings: repr((settings, str(device))),
+    ),
+}
