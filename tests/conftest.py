@@ -1,11 +1,20 @@
 """One thread per process, and in those that tests start: the models are tiny, and processes share the cores."""
 
 import gc
+import io
+import logging
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+if sys.dont_write_bytecode:  # as in some containers, where each process would compile torch and all tests anew
+    del os.environ["PYTHONDONTWRITEBYTECODE"]
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix, "bytecode")))
 
 import pytest
 import torch
@@ -44,8 +53,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(autouse=True)
 def same_numbers_in_any_order() -> None:
-    """What a test draws without a seed does not depend on the tests that ran before it."""
-    torch.manual_seed(int(os.environ.get("SDVG_TEST_SEED", "0")))
+    """What a test draws on the CPU without a seed does not depend on the tests that ran before it."""
+    torch.default_generator.manual_seed(int(os.environ.get("SDVG_TEST_SEED", "0")))
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """What is logged, warnings and worse. pytest's `caplog` is off: it visits every logger, in each test thrice."""
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
+    logging.getLogger().addHandler(handler)
+    yield text
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

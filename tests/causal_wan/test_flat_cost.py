@@ -181,7 +181,7 @@ def test_machine_code_makes_the_same_video_to_rounding(policy, fresh_compiler):
 def test_layer_that_cannot_be_compiled_whole_is_refused(fresh_compiler):
     """Catches: a layer that is compiled by half, in silence, for a branch that depends on its values."""
     stages = compiled_stages("eager")
-    engine = make_engine("recompute", schedule=STEPS, stages=stages)
+    engine = make_engine("recompute", schedule=STEPS, stages=stages, tree_of=random_tree)
 
     class Asking(torch.nn.Module):
         def forward(self, x: Tensor) -> Tensor:

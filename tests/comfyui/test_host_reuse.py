@@ -299,13 +299,13 @@ def test_preview_has_the_size_of_the_video(monkeypatch):
     assert bar == [None], "ComfyUI's bar shows no picture"
 
 
-def test_second_copy_of_the_pack_is_logged(monkeypatch, caplog):
+def test_second_copy_of_the_pack_is_logged(monkeypatch, logged):
     """The page asks the first copy, and the nodes are the last one's: squares and Stop fail."""
     monkeypatch.setattr(PromptServer, "instance", SimpleNamespace(routes=web.RouteTableDef()), raising=False)
     register_routes()
-    assert caplog.text == ""
+    assert logged.getvalue() == ""
     register_routes()
-    assert "SDVG is installed twice" in caplog.text
+    assert "SDVG is installed twice" in logged.getvalue()
 
 
 # --- jobs that re-use what earlier ones made

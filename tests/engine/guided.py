@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 from sdvg_core.engine.inputs import CONTROL_CHANNELS, ControlClip
@@ -31,6 +33,7 @@ SCRIBBLE = control_clip(78)
 INPUT = DEPTH[:, : CONFIG.in_dim]
 CONTROL = ControlClip(DEPTH)
 LIGHT = Strength(skip=2)
+shared_module = cache(random_module)
 
 
 def controlled(*clips):
@@ -46,7 +49,7 @@ def restyled(*strengths, source=INPUT, blocks=BLOCKS):
 def engine_of(policy="recompute", *, framewise=False, **options):
     """Return an engine of four steps, whose models have a control module."""
     make = make_framewise if framewise else make_engine
-    return make(policy, **{"schedule": STEPS, "control": random_module(9), **options})
+    return make(policy, **{"schedule": STEPS, "control": shared_module(9), **options})
 
 
 def run_of(engine, router, guide, **options) -> Run:

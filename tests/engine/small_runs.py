@@ -31,7 +31,7 @@ from tests.support.tiny import (
     condition,
     generator_of,
     make_generator,
-    random_tree,
+    shared_tree,
 )
 
 PAPER = Route(Gate(0.3))  # the paper's route; this tau keeps about half of the drafts
@@ -151,7 +151,6 @@ class FinishedRun:
         return [index for name, index in self.calls if name.startswith(model)]
 
 
-tree = cache(random_tree)
 CODECS = {"echo": EchoCodec, "pale": PaleCodec}
 
 
@@ -170,10 +169,10 @@ def parts_of(request: TinyRequest, before_pass: Callable[[str], None] = lambda k
     )
     undo = 3 // request.own_frames - 1
     drafting = {"undo": undo, "block_frames": request.own_frames, "draft_steps": request.draft_steps}
-    drafter: Any = build(0, name="drafter", tree=tree(request.drafter), **drafting)
+    drafter: Any = build(0, name="drafter", tree=shared_tree(request.drafter), **drafting)
     if request.own_frames < 3:
         drafter = FramewiseAdapter(drafter, 3)
-    target = build(0, name="target", tree=tree(request.target))
+    target = build(0, name="target", tree=shared_tree(request.target))
     engine = Engine(
         drafter=RecordingGenerator(drafter, begun, done),
         target=RecordingGenerator(target, begun, done),

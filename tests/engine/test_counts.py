@@ -35,6 +35,7 @@ from tests.support.tiny import (
     random_tree,
     run,
     scripted,
+    shared_tree,
 )
 
 
@@ -133,7 +134,7 @@ def test_drafter_and_target_share_one_encoded_anchor():
 
 @pytest.mark.parametrize("policy", ["recompute", "incremental"])
 def test_each_model_projects_a_prompt_once(policy):
-    engine = make_engine(policy)
+    engine = make_engine(policy, tree_of=random_tree)
     calls = []
     for model in (engine.drafter, engine.target):
         tree = model._model.wan.tree
@@ -217,7 +218,7 @@ class Operations(TorchDispatchMode):
 def test_generating_a_block_copies_no_cache(policy, options):
     """Catches: concatenating the cached keys with the block's own, which copies the whole window every step."""
     codec = EchoCodec()
-    generator = make_generator(1, codec, policy, tree=random_tree(1, WIDE), **options)
+    generator = make_generator(1, codec, policy, tree=shared_tree(1, WIDE), **options)
     history = History(horizon=9)
     source = generator_of(0)
     for span in plan_spans(9, 3):

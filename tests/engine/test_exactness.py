@@ -29,6 +29,7 @@ from tests.support.tiny import (
     make_engine,
     make_generator,
     make_noise,
+    random_tree,
     run,
     scripted,
 )
@@ -37,9 +38,7 @@ ALL_PATTERNS = ["r" + "".join(rest) for rest in itertools.product("ar", repeat=8
 SAMPLE = [*ALL_PATTERNS[::37], "r" + "a" * 8, "r" * 9, "raaaaaaar", "rraaaaaaa"]
 
 
-@pytest.mark.parametrize("drafter_context", CONTEXTS)
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("pattern", SAMPLE)
+@every_pair("pattern, policy, drafter_context", SAMPLE, POLICIES, CONTEXTS)
 def test_every_block_replays_from_emitted_history(pattern, policy, drafter_context):
     """Catches: decoding the remake from the rejected draft's state."""
     check_pattern(pattern, partial(make_engine, policy), drafter_context)
@@ -181,7 +180,7 @@ def test_repair_continues_the_trajectory_of_the_draft(policy, step):
     """The target's first pass sees the draft's clean estimate after `step` steps, noised as for the next step."""
     emitted = run(make_engine(policy, schedule="four-step"), scripted("rar", handover=step), blocks=3)
     repaired = emitted[2].block
-    fresh = make_engine(policy, schedule="four-step")
+    fresh = make_engine(policy, schedule="four-step", tree_of=random_tree)
     call = BlockCall(emitted[1].history, repaired.span, make_noise(), PROMPT)
     draft = fresh.drafter.generate(call)
     inputs = []

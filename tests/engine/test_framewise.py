@@ -40,9 +40,9 @@ from tests.support.tiny import (
     make_noise,
     planned,
     random_module,
-    random_tree,
     run,
     scripted,
+    shared_tree,
 )
 
 DRAFTS = Route(First(0))
@@ -172,7 +172,7 @@ FINE = replace(CONFIG, patch_size=(1, 1, 1))
 
 
 def fine_target(engine: Engine, policy: str, **options: object) -> Engine:
-    target = make_generator(2, engine.codec, policy, name="target", tree=random_tree(2, FINE), **options)
+    target = make_generator(2, engine.codec, policy, name="target", tree=shared_tree(2, FINE), **options)
     return replace(engine, target=target)
 
 

@@ -35,6 +35,7 @@ from tests.support.tiny import (
     generator_of,
     make_engine,
     planned,
+    random_tree,
     run,
 )
 
@@ -212,7 +213,7 @@ TENSORS = [name for name, _ in WanTree(CONFIG).named_parameters() if not any(par
 def test_bad_weights_stop_the_run_at_once(role, bad, block):
     """At the first block they make, in every tensor that reaches the latents."""
     for name in TENSORS:
-        engine = make_engine()
+        engine = make_engine(tree_of=random_tree)
         parameter = getattr(engine, role)._model.wan.tree.get_parameter(name)
         with torch.no_grad():
             parameter.copy_(spoiled(parameter, bad))

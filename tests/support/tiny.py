@@ -6,6 +6,7 @@ import shutil
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -54,6 +55,12 @@ def generator_of(seed: int) -> torch.Generator:
 def random_tree(seed: int, config: WanConfig = CONFIG) -> WanTree:
     """A tree whose every weight matters: what it makes depends on context, prompt, position and timestep."""
     return _randomised(WanTree(config), seed)
+
+
+@cache
+def shared_tree(seed: int, config: WanConfig = CONFIG) -> WanTree:
+    """Return that tree, one for all tests: what changes or watches it takes a `random_tree` of its own."""
+    return random_tree(seed, config)
 
 
 def random_module(seed: int, config: WanConfig = CONFIG, blocks: int = 1) -> ControlTree:
@@ -158,6 +165,7 @@ def make_generator(
     encoder: AnchorEncoder | None = None,
     before_pass: Callable[[str], None] = lambda kind: None,
     tree: WanTree | None = None,
+    tree_of: Callable[[int], WanTree] = shared_tree,
     stages: Stages = PLAIN_STAGES,
     ops: TorchOps | None = None,
     control: Any = None,
@@ -179,7 +187,7 @@ def make_generator(
         }
         context = RollingContext(window=window, sink=sink, undo=undo, **chosen)
     wan = Wan(
-        tree=tree or random_tree(seed),
+        tree=tree or tree_of(seed),
         ops=ops or TorchOps(torch.float32),
         preset=Preset(
             name=name,
