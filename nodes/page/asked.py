@@ -45,6 +45,7 @@ class Asked:
     first: int = 1
     before: int = 0
     given: int = 0
+    target_steps: int = 0
     own_drafts: bool = False
     budgeted: BudgetedRun | None = None
 
@@ -95,6 +96,7 @@ def asked_of_run(
     plan: RunPlan,
     begin: Mapping[str, Any],
     *,
+    target_steps: int,
     own_drafts: bool,
     budgeted: BudgetedRun | None,
 ) -> Asked:
@@ -113,6 +115,7 @@ def asked_of_run(
         first=int(kept or 0) + 1,
         before=begin["before"],
         given=len(plan.clip) - int(kept or 0),
+        target_steps=target_steps,
         own_drafts=own_drafts,
         budgeted=budgeted,
     )
@@ -159,6 +162,7 @@ def asked_next(prompt: Mapping[str, Any], node_id: str, made: Asked, begin: Mapp
         first=first,
         before=made.before,
         given=made.given,
+        target_steps=made.target_steps,
         own_drafts=made.own_drafts,
         budgeted=budgeted,
     )
