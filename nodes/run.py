@@ -22,7 +22,7 @@ from ..sdvg_core.causal_wan.forward import PLAIN_STAGES
 from ..sdvg_core.causal_wan.generator import build_engine
 from ..sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ..sdvg_core.engine.inputs import ControlClip
-from ..sdvg_core.engine.plan import NO_TARGET_BLOCK, RunPlan, has_partial_blocks
+from ..sdvg_core.engine.plan import NO_TARGET_BLOCK, RunPlan, has_partial_blocks, most_handover
 from ..sdvg_core.engine.records import BlockRecord
 from ..sdvg_core.engine.run import Run
 from ..sdvg_core.errors import BadInput, MissingModel
@@ -153,8 +153,8 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     first_block = whole.new_indices.start - kept_count
     unread = _unread_note(job, whole)
     has_pair = len(job.models) == 2
-    budgeted = budgeted_run(job.request.blocks, job.headers, whole.lead) if has_pair else None
-    target_steps = len(job.headers.shape("target").timesteps)
+    headers = job.headers
+    budgeted = budgeted_run(job.request.blocks, headers, whole.lead) if has_pair else None
     resolved = _shortened(resolved, job, kept_count, wired.request.blocks)
     job = job.restrict_to(resolved.plan.models_needed)
     check_loras(job.models)
@@ -181,7 +181,8 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
             job.signature,
             whole,
             progress.live.begin,
-            target_steps=target_steps,
+            target_steps=len(headers.shape("target").timesteps),
+            most_handover=most_handover(headers.shape("drafter"), headers.shape("target")),
             own_drafts=job.request.drafter_context == "own",
             budgeted=budgeted,
         )

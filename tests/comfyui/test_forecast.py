@@ -169,6 +169,17 @@ def test_budget_of_another_length_is_forecast(start, server):
         assert "m" not in answers
 
 
+def test_preset_that_hands_over_less_is_forecast(server):
+    """Catches: remakes that are called new, as the preset's handover is taken for that of the run."""
+    prompt = pocket(blocks=3, sampler__seed=4 * SEED, sampler__draft_steps=2, router__policy="hybrid")
+    prompt[ROUTER]["inputs"]["policy.tau"] = 3.0
+    run = events_of(server, prompt)[0]["run"]
+    for tau in (2.9, 3.0, -3.0, 2.9):
+        prompt[ROUTER]["inputs"]["policy.tau"] = tau
+        run, answers = run_as_forecast(server, prompt, run, tau)
+    assert answers == "sss"
+
+
 # --- the walk, by itself
 
 
