@@ -100,16 +100,31 @@ class QualityRouter(io.ComfyNode):
         older = {"forced_blocks": forced_blocks, "bail_out": bail_out, "handover": handover}
         older = {name: value for name, value in older.items() if value is not None}
         read = POLICY_INPUTS[policy["policy"]]
-        route = route_of({**{name: value for name, value in older.items() if name in read}, **policy})
+        values = {**{name: value for name, value in older.items() if name in read}, **policy}
+        route = route_of(values)
         unread = [name for name, value in older.items() if name not in read and value != cls.OLDER_INPUTS[name]]
+        partial = _of_partial_blocks(values)
         unread += ["cascade"] if policy.get("cascade") and policy.get("aggregation") != "min" else []
         placing = {"device": device, "dtype": dtype}
         if needs_scorer(route) and scorer is None:
             loaded = load_host_scorer(find_reward_file(reward_file), device=device, dtype=dtype)
-            return io.NodeOutput(RouterValue(route, loaded, tuple(unread)))
+            return io.NodeOutput(RouterValue(route, loaded, tuple(unread), partial))
         usual = {field.id: field.default for field in cls.define_schema().inputs if field.id in placing}
         unread += [name for name, value in placing.items() if value != usual[name]]
-        return io.NodeOutput(RouterValue(route, scorer_of(scorer) if needs_scorer(route) else None, tuple(unread)))
+        wired = scorer_of(scorer) if needs_scorer(route) else None
+        return io.NodeOutput(RouterValue(route, wired, tuple(unread), partial))
+
+
+def _of_partial_blocks(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the changed widgets of a policy that count for blocks of which the target makes a part."""
+    usual = {"handover_steps": _preset_of(values["policy"]).handover}
+    names = ("handover", "handover_steps", "target_steps")
+    return tuple(name for name in names if values.get(name, 0) not in (0, usual.get(name)))
+
+
+def _preset_of(policy: str) -> Route:
+    """Return the preset with whose numbers a policy of first blocks starts."""
+    return ROUTE_PRESETS.get(policy, ROUTE_PRESETS["fast"])
 
 
 def _policy_input() -> Any:
@@ -121,7 +136,7 @@ def _policy_input() -> Any:
 
 
 def _widget_of(policy: str, name: str) -> Any:
-    preset = ROUTE_PRESETS.get(policy, ROUTE_PRESETS["fast"])
+    preset = _preset_of(policy)
     if name == "target_blocks":
         default = preset.policy.n if isinstance(preset.policy, First) else 0
         return io.Int.Input(name, default=default, min=0, max=4096)
@@ -143,6 +158,7 @@ _WIDGETS: Mapping[str, Callable[[], Any]] = {
     "forced_blocks": lambda: widget(Gate, "forced_blocks", optional=True),
     "bail_out": lambda: widget(Gate, "bail_out", optional=True),
     "handover": lambda: widget(Route, "handover", optional=True),
+    "target_steps": lambda: widget(Route, "target_steps", optional=True),
 }
 
 

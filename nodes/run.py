@@ -22,7 +22,7 @@ from ..sdvg_core.causal_wan.forward import PLAIN_STAGES
 from ..sdvg_core.causal_wan.generator import build_engine
 from ..sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ..sdvg_core.engine.inputs import ControlClip
-from ..sdvg_core.engine.plan import NO_TARGET_BLOCK, RunPlan
+from ..sdvg_core.engine.plan import NO_TARGET_BLOCK, RunPlan, has_partial_blocks, most_handover
 from ..sdvg_core.engine.records import BlockRecord
 from ..sdvg_core.engine.run import Run
 from ..sdvg_core.errors import BadInput, MissingModel
@@ -153,7 +153,8 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     first_block = whole.new_indices.start - kept_count
     unread = _unread_note(job, whole)
     has_pair = len(job.models) == 2
-    budgeted = budgeted_run(job.request.blocks, job.headers, whole.lead) if has_pair else None
+    headers = job.headers
+    budgeted = budgeted_run(job.request.blocks, headers, whole.lead) if has_pair else None
     resolved = _shortened(resolved, job, kept_count, wired.request.blocks)
     job = job.restrict_to(resolved.plan.models_needed)
     check_loras(job.models)
@@ -176,8 +177,15 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         before=first_block,
     )
     if job.signature:
-        own_drafts = job.request.drafter_context == "own"
-        asked = asked_of_run(job.signature, whole, progress.live.begin, own_drafts=own_drafts, budgeted=budgeted)
+        asked = asked_of_run(
+            job.signature,
+            whole,
+            progress.live.begin,
+            target_steps=len(headers.shape("target").timesteps),
+            most_handover=most_handover(headers.shape("drafter"), headers.shape("target")),
+            own_drafts=job.request.drafter_context == "own",
+            budgeted=budgeted,
+        )
         progress.live.trace = Trace(progress.live.begin["run"], asked)
     memory = memory_of(job)
     check_room(memory)
@@ -208,7 +216,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
 
 def _unread_note(job: Job, plan: RunPlan) -> tuple[str, ...]:
     """Return a note on inputs without effect. After kept blocks there is none: those may have used the inputs."""
-    names = list(job.router.unread)
+    names = [*job.router.unread, *(() if has_partial_blocks(plan) else job.router.of_partial_blocks)]
     if "drafter" not in plan.models_needed:
         names += ["draft_steps"] if job.draft_steps else []
         names += ["drafter_context"] if job.request.drafter_context != "committed" else []

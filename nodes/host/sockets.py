@@ -64,13 +64,14 @@ def load_host_scorer(path: str | Path, *, device: str, dtype: RewardDtype) -> Ho
 class RouterValue:
     """The output of the Quality Router.
 
-    `scorer`: a `HostScorer` or another pack's, or None for policies that use no scores. `unread`: widgets that were
-    changed from their defaults and have no effect.
+    `scorer`: a `HostScorer` or another pack's, or None for policies that use no scores. Widgets that were changed from
+    their defaults: `unread`: have no effect; `of_partial_blocks`: have one on blocks of which the target makes a part.
     """
 
     route: Route | Budget
     scorer: HostScorer | OutsidePart | None
     unread: tuple[str, ...] = ()
+    of_partial_blocks: tuple[str, ...] = ()
 
 
 def needs_scorer(route: Route | Budget) -> bool:

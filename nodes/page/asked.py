@@ -13,7 +13,7 @@ from ...sdvg_core.errors import BadInput
 from ...sdvg_core.memory.budget import BudgetedRun, route_for_budget
 from ...sdvg_core.settings.decision import Decision
 from ...sdvg_core.settings.request import ROUTE_DECIDES, Strength, check_directions, read_takes
-from ...sdvg_core.settings.route import Budget, Custom, Route
+from ...sdvg_core.settings.route import Budget, Custom, Route, lower_handover
 from .route_inputs import OLDER_INPUTS, route_of_prompt
 from .signature import UNREADABLE, router_inputs, signature
 
@@ -45,6 +45,8 @@ class Asked:
     first: int = 1
     before: int = 0
     given: int = 0
+    target_steps: int = 0
+    most_handover: int = 0
     own_drafts: bool = False
     budgeted: BudgetedRun | None = None
 
@@ -95,6 +97,8 @@ def asked_of_run(
     plan: RunPlan,
     begin: Mapping[str, Any],
     *,
+    target_steps: int,
+    most_handover: int,
     own_drafts: bool,
     budgeted: BudgetedRun | None,
 ) -> Asked:
@@ -113,6 +117,8 @@ def asked_of_run(
         first=int(kept or 0) + 1,
         before=begin["before"],
         given=len(plan.clip) - int(kept or 0),
+        target_steps=target_steps,
+        most_handover=most_handover,
         own_drafts=own_drafts,
         budgeted=budgeted,
     )
@@ -159,6 +165,8 @@ def asked_next(prompt: Mapping[str, Any], node_id: str, made: Asked, begin: Mapp
         first=first,
         before=made.before,
         given=made.given,
+        target_steps=made.target_steps,
+        most_handover=made.most_handover,
         own_drafts=made.own_drafts,
         budgeted=budgeted,
     )
@@ -195,5 +203,5 @@ def _next_route(
         return made.route, False
     route = route_of_prompt(inputs)
     if not isinstance(route, Budget):
-        return route, True
+        return lower_handover(route, made.most_handover), True
     return (route_for_budget(route, budgeted)[0], True) if budgeted else (made.route, False)

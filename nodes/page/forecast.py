@@ -12,7 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...sdvg_core.engine.routing import DIRECTED, Frames, PlannedBlock, decide_early, handover_at, score_and_decide
+from ...sdvg_core.engine.routing import (
+    DIRECTED,
+    Frames,
+    PlannedBlock,
+    decide_early,
+    handover_at,
+    score_and_decide,
+    steps_left_out,
+)
 from ...sdvg_core.settings.decision import Decision, Reason
 from ...sdvg_core.settings.request import ROUTE_DECIDES
 from ...sdvg_core.settings.route import Custom, Route, Scores
@@ -113,6 +121,11 @@ class Place:
         return handover_at(self.asked.route, self.planned)
 
     @property
+    def left_out(self) -> int:
+        """How many of its steps the target would leave out."""
+        return steps_left_out(self.asked.route, self.planned, self.asked.target_steps)
+
+    @property
     def draft(self) -> int:
         """The name of its draft."""
         if not self.asked.own_drafts:
@@ -132,7 +145,7 @@ class Place:
 
     def latents_of(self, decision: Decision) -> int:
         """Return the name of the block's latents by a decision."""
-        return self.draft if decision.accepted else self._name("target", self.history, self.handover)
+        return self.draft if decision.accepted else self._name("target", self.history, self.handover, self.left_out)
 
     def after(self, latents: int) -> int:
         """Return the name of the course that goes on with these latents."""

@@ -26,12 +26,12 @@ HYBRID = "hybrid"
 FIRST_POLICIES = ("balanced", "fast", "careful", "first")
 """Names under which the node offers the policy `first`, each with its own defaults; a new node has the first name."""
 POLICY_INPUTS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(FIRST_POLICIES, ("target_blocks", "handover_steps")),
+    **dict.fromkeys(FIRST_POLICIES, ("target_blocks", "handover_steps", "target_steps")),
     "budget": ("budget",),
     HYBRID: ("tau", "forced_blocks", "bail_out"),
-    REWARD: ("tau", "aggregation", "quantile", "cascade", "forced_blocks", "bail_out", "handover"),
-    "stride": ("stride", "forced_blocks", "handover"),
-    "always-target": ("handover",),
+    REWARD: ("tau", "aggregation", "quantile", "cascade", "forced_blocks", "bail_out", "handover", "target_steps"),
+    "stride": ("stride", "forced_blocks", "handover", "target_steps"),
+    "always-target": ("handover", "target_steps"),
 }
 """The inputs of each policy, in the order of the node."""
 OLDER_INPUTS: Mapping[str, int] = {"forced_blocks": 1, "bail_out": 0, "handover": 0}
@@ -50,18 +50,19 @@ def route_of(values: Mapping[str, Any]) -> Route | Budget:
     """Return the route that the widgets of a policy describe."""
     name = values["policy"]
     around = {name: values[name] for name in ("forced_blocks", "bail_out") if name in values}
-    handover = values.get("handover", 0)
+    handover = values.get("handover_steps", values.get("handover", 0))
+    steps = {"handover": handover, "target_steps": values.get("target_steps", 0)}
     if name in FIRST_POLICIES:
-        return Route(First(values["target_blocks"]), handover=values["handover_steps"])
+        return Route(First(values["target_blocks"]), **steps)
     if name == "budget":
         return Budget(values["budget"])
     if name == HYBRID:
         return replace(ROUTE_PRESETS[HYBRID], policy=Gate(values["tau"], WorstFrame(CASCADE_MARGIN), **around))
     if name == REWARD:
-        return Route(Gate(values["tau"], _aggregation(values), **around), handover=handover)
+        return Route(Gate(values["tau"], _aggregation(values), **around), **steps)
     if name == "stride":
-        return Route(Stride(values["stride"], **around), handover=handover)
-    return Route(TargetOnly(), handover=handover)
+        return Route(Stride(values["stride"], **around), **steps)
+    return Route(TargetOnly(), **steps)
 
 
 def _aggregation(values: Mapping[str, Any]) -> Aggregation:

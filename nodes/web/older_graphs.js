@@ -1,5 +1,5 @@
-// Workflows saved before each route had inputs of its own: a router then had three under every route. Those that the route reads
-// are its inputs now; the others go, and a message names one that was changed.
+// Workflows saved by older versions: first a router had three inputs under every route. Those that the route reads are its inputs now;
+// the others go, and a message names one that was changed. Then the routes lacked an input that they have now.
 import { register, toast } from "./frontend.js";
 import { text } from "./words.js";
 
@@ -7,6 +7,8 @@ const ROUTER = "SDVGQualityRouter";
 /** @type {Record<string, number>} */
 const OLDER = { forced_blocks: 1, bail_out: 0, handover: 0 }; // with their defaults
 const NAMES = Object.keys(OLDER);
+/** @type {Record<string, number>} */
+const ADDED = { target_steps: 0 }; // what routes got after their other inputs, with its default
 const BEFORE = 2; // widgets before the route's own: the file and the route
 const AFTER = 2; // and after them: device, dtype
 const LIFE = 8000; // ms of a message
@@ -26,17 +28,22 @@ function inputsOf(policy, definition) {
  * @param {SavedNode} saved
  * @param {NodeData} definition
  */
-function converted({ widgets_values: values }, definition) {
+function converted({ widgets_values: values, inputs: saved = [] }, definition) {
   if (!Array.isArray(values)) return null;
   const inputs = inputsOf(values[1], definition);
+  const added = Object.keys(ADDED).filter((name) => inputs.includes(name));
+  if (saved.some(({ name }) => added.includes(name.replace("policy.", "")))) return null;
+  const known = inputs.length - added.length; // of the version before
   const kept = NAMES.filter((name) => inputs.includes(name));
-  const count = BEFORE + inputs.length + NAMES.length - kept.length + AFTER;
-  if (kept.length === NAMES.length || values.length !== count) return null;
-  const from = values.length - AFTER - NAMES.length;
-  const older = values.slice(from, from + NAMES.length);
+  const file = values.slice(0, BEFORE);
+  const own = values.slice(BEFORE, -AFTER);
+  const ends = [...added.map((name) => ADDED[name]), ...values.slice(-AFTER)];
+  if (own.length === known) return { lost: [], values: [...file, ...own, ...ends] };
+  if (own.length !== known + NAMES.length - kept.length) return null;
+  const older = own.slice(-NAMES.length);
   const stays = older.filter((_, place) => kept.includes(NAMES[place]));
   const lost = NAMES.filter((name, place) => !kept.includes(name) && older[place] !== OLDER[name]);
-  return { lost, values: [...values.slice(0, from), ...stays, ...values.slice(-AFTER)] };
+  return { lost, values: [...file, ...own.slice(0, -NAMES.length), ...stays, ...ends] };
 }
 
 /**

@@ -78,14 +78,22 @@ function addFront(node) {
 
 // --- the widgets of a chosen option, such as policy.tau, which ComfyUI makes anew with every choice
 
-// A preset always starts with its own numbers.
-const OF_PRESETS = ["policy.target_blocks", "policy.handover_steps"];
+// A preset always starts with its own numbers, and all of the target's steps; presets alone have the first of these.
+const OF_PRESETS = ["policy.target_blocks", "policy.handover_steps", "policy.target_steps"];
 // Below the usual range every draft is accepted, above it hardly any. The server takes the whole, as saved workflows may have it.
 const RANGE = { usual: { min: -2.5, max: 0.5 }, whole: { min: -3, max: 3 } };
 
 /** @param {GraphNode} node */
 function nested(node) {
   return (node.widgets ?? []).filter((widget) => widget.name.includes("."));
+}
+
+/**
+ * @param {GraphNode} node
+ * @param {Widget} widget
+ */
+function isOfPreset(node, widget) {
+  return OF_PRESETS.includes(widget.name) && Boolean(widgetOf(node, OF_PRESETS[0]));
 }
 
 /**
@@ -108,7 +116,7 @@ function tend(node, kept) {
     // ComfyUI writes English tooltips on them, and prefers these to the translations that it looks up for all other widgets.
     widget.tooltip = undefined;
     if (widget.name === "policy.tau") setRange(widget);
-    if (!OF_PRESETS.includes(widget.name)) keepWhenGone(widget, placeOf(node, widget), kept);
+    if (!isOfPreset(node, widget)) keepWhenGone(widget, placeOf(node, widget), kept);
   }
   showQuantile(node);
 }
@@ -164,7 +172,7 @@ function setRange(widget) {
  */
 function resetPreset(node) {
   for (const widget of nested(node))
-    if (OF_PRESETS.includes(widget.name)) widget.value = defaultOf(node, widget) ?? widget.value;
+    if (isOfPreset(node, widget)) widget.value = defaultOf(node, widget) ?? widget.value;
 }
 
 /**

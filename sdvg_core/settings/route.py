@@ -381,6 +381,11 @@ def is_preset(route: Route) -> bool:
     return route in ROUTE_PRESETS.values()
 
 
+def lower_handover(route: Route, most: int) -> Route:
+    """Return a preset with `most` steps handed over at most: presets are for every pair of models. Others stay."""
+    return replace(route, handover=min(route.handover, most)) if is_preset(route) else route
+
+
 def route_preset(name: str) -> Route:
     """Return a route by name. Raises `BadInput` for an unknown name."""
     if checked(name, str, "preset") not in ROUTE_PRESETS:

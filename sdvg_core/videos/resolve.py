@@ -28,7 +28,7 @@ from ..files.video import check_video_size
 from ..loading.headers import Headers, check_encoder
 from ..memory.budget import BudgetedRun, route_for_budget
 from ..settings.request import DEFAULT_HEIGHT, DEFAULT_WIDTH, NO_MODEL, ROUTE_DECIDES, VideoRequest
-from ..settings.route import Budget, First, Route, is_preset
+from ..settings.route import Budget, First, Route, lower_handover
 from ..weights.latents import load_latents, read_lead
 from .control import ControlFootage, padding_note
 from .start import NOTHING, ExtendedStart, LatentStart, PictureStart, ReadStart, RestyledStart, Start, pixel_count
@@ -231,12 +231,11 @@ def _route(request: VideoRequest, headers: Headers, lead: Lead) -> tuple[Route, 
         notes = (note + directed,)
     else:
         route = request.route
-    most = most_handover(headers.shape("drafter"), headers.shape("target"))
-    if is_preset(route) and route.handover > most:  # presets are for every pair of models
-        steps = f"{count(most, 'step')} of a block handed over in place of {route.handover}"
-        route = replace(route, handover=most)
+    lowered = lower_handover(route, most_handover(headers.shape("drafter"), headers.shape("target")))
+    if lowered != route:
+        steps = f"{count(lowered.handover, 'step')} of a block handed over in place of {route.handover}"
         notes = (*notes, f"{steps}: the schedules and the drafts' steps allow no more.")
-    return route, notes
+    return lowered, notes
 
 
 def _route_for(budget: Budget, request: VideoRequest, headers: Headers, lead: Lead) -> tuple[Route, str]:

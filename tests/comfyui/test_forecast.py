@@ -53,6 +53,9 @@ ROUTES = (
     {"policy": "reward", "policy.cascade": True},
     {"policy": "hybrid"},
     {"policy": "balanced", "policy.target_blocks": 2, "policy.handover_steps": 2},
+    {"policy": "balanced", "policy.target_blocks": 3, "policy.handover_steps": 2, "policy.target_steps": 1},
+    {"policy": "always-target", "policy.handover": 0, "policy.target_steps": 4},
+    {"policy": "always-target", "policy.handover": 0, "policy.target_steps": 2},
     {"policy": "budget", "policy.budget": 0.5},
     {"policy": "budget", "policy.budget": 0.8},
 )
@@ -166,6 +169,17 @@ def test_budget_of_another_length_is_forecast(start, server):
         assert "m" not in answers
 
 
+def test_preset_that_hands_over_less_is_forecast(server):
+    """Catches: remakes that are called new, as the preset's handover is taken for that of the run."""
+    prompt = pocket(blocks=3, sampler__seed=4 * SEED, sampler__draft_steps=2, router__policy="hybrid")
+    prompt[ROUTER]["inputs"]["policy.tau"] = 3.0
+    run = events_of(server, prompt)[0]["run"]
+    for tau in (2.9, 3.0, -3.0, 2.9):
+        prompt[ROUTER]["inputs"]["policy.tau"] = tau
+        run, answers = run_as_forecast(server, prompt, run, tau)
+    assert answers == "sss"
+
+
 # --- the walk, by itself
 
 
@@ -182,6 +196,7 @@ REASONS = {
 SCORES = (None, -0.3, -0.9, -0.6, None, None)
 SIGNATURE = {"rest": "rest", "router": "router", "tau": -0.7, "scorer": "s", "positive": "p", "prompts": ()}
 FRAMES = 12
+STEPS = 4
 SCORED_FIRST = (0, 4, 7, 11)
 
 
@@ -189,10 +204,11 @@ def asked(**changes):
     """Return what a run is asked for."""
     signature = SIGNATURE | {name: changes.pop(name) for name in SIGNATURE if name in changes}
     policy = Gate(signature["tau"], WorstFrame(changes.pop("cascade", None)))
-    route = Route(policy, handover=changes.pop("handover", 0))
+    route = Route(policy, *(changes.pop(name, 0) for name in ("handover", "target_steps")))
     takes = {index + 1: take for index, take in read_takes(changes.pop("takes", ""), 6).items()}
     kept, _, lock = changes.pop("lock", "").partition(":")
     values = {"blocks": 6, "known": True, "directions": ROUTE, "first": int(kept or 0) + 1, **changes}
+    values["target_steps"] = STEPS
     return Asked(signature=signature, route=route, takes=takes, lock=lock, **values)
 
 
@@ -246,6 +262,8 @@ AGAIN = [
     ({"tau": -0.2}, "sccccc", 2),
     ({"tau": -1.0}, "sssccc", 3),
     ({"tau": -0.2, "directions": ".d..td"}, "sssccc", 4),
+    ({"target_steps": STEPS}, "ssssss", None),  # it made no more
+    ({"target_steps": 2}, "sscccc", 3),
     ({"handover": 1}, "sccccc", 3),  # drafts are made again, to keep what is handed over
 ]
 

@@ -80,7 +80,22 @@ UNREAD = [
     ),
     (pocket(1, sampler__drafter_context="own", router__policy="always-target"), "drafter_context"),
     (pocket(1, router__dtype="float16"), "dtype"),
-    (first_of(1, 1, router__bail_out=2, router__handover=1, router__forced_blocks=1), "bail_out, handover"),
+    (
+        first_of(1, 1, router__bail_out=2, router__handover=1, router__forced_blocks=1),
+        "bail_out, handover, handover_steps",
+    ),
+    (first_of(1, 2, router__policy__target_steps=1), "target_steps"),
+    (first_of(3, 2, router__policy__target_steps=1, sampler__directions="..d"), ""),
+    (
+        pocket(
+            2,
+            router__policy="always-target",
+            router__policy__handover=2,
+            router__policy__target_steps=1,
+            sampler__directions=".t",
+        ),
+        "handover, target_steps",
+    ),
     (pocket(1, router__policy__aggregation="mean", router__policy__cascade=True), "cascade"),
     (first_of(2, 2), ""),
 ]
@@ -273,14 +288,15 @@ def test_budget_buys_the_route_that_is_noted(goes_on, server):
 # --- in the page -------------------------------------------------------------------------------------------------
 
 
-AROUND = ["default", "auto"]
-OLDER = {
-    "balanced": ["none", "balanced", 3, 1, 1, 0, 0, *AROUND],
-    "budget": ["none", "budget", 0.4, 2, 5, 1, *AROUND],
-    "reward": ["none", "reward", -0.9, "min", 0.1, True, 2, 3, 1, *AROUND],
-    "hybrid": ["none", "hybrid", -0.9, 2, 3, 0, *AROUND],
-    "stride": ["none", "stride", 3, 2, 4, 1, *AROUND],
-    "always-target": ["none", "always-target", 1, 0, 2, *AROUND],
+AROUND = ["cpu", "float32"]
+UNDER_EVERY_ROUTE = ("forced_blocks", "bail_out", "handover")
+OLDEST = {
+    "balanced": [3, 1, 1, 0, 0],
+    "budget": [0.4, 2, 5, 1],
+    "reward": [-0.9, "min", 0.1, True, 2, 3, 1],
+    "hybrid": [-0.9, 2, 3, 0],
+    "stride": [3, 2, 4, 1],
+    "always-target": [1, 0, 2],
 }
 """Widgets of routers as older versions saved them: forced blocks, bail-out and handover under every route."""
 READ = {
@@ -299,20 +315,61 @@ READ = {
     "stride": {"stride": 3, "forced_blocks": 2, "handover": 1},
     "always-target": {"handover": 2},
 }
+"""What each reads of them; in the version after, a route had only these, in this order."""
+STEPPED = ("balanced", "reward", "stride", "always-target")
+"""The routes that have `target_steps` now, after these."""
 LOST = {"budget": "forced_blocks, bail_out, handover", "stride": "bail_out"}
+
+
+def saved_router(route, values, sockets):
+    """Return widgets and sockets of a saved router. `values`, `sockets`: those of its route."""
+    names = ["scorer", "reward_file", "policy", *sockets, "device", "dtype"]
+    return {"widgets": ["none", route, *values, *AROUND], "sockets": names}
+
+
+def routers_of(version):
+    """Return saved routers of a version, by route, with what each read of its widgets."""
+    for route, read in READ.items():
+        own = {f"policy.{name}": value for name, value in read.items()}
+        steps = {"policy.target_steps": 0} if route in STEPPED else {}
+        if version == "oldest":
+            before = [name for name in own if name.removeprefix("policy.") not in UNDER_EVERY_ROUTE]
+            saved = saved_router(route, OLDEST[route], [*before, *UNDER_EVERY_ROUTE])
+        elif version == "without target_steps":
+            saved = saved_router(route, own.values(), own)
+        else:
+            steps = dict.fromkeys(steps, 3)
+            saved = saved_router(route, [*own.values(), *steps.values()], [*own, *steps])
+        yield f"{route}, {version}", {**saved, "read": {**own, **steps}}
+
+
+VERSIONS = ("oldest", "without target_steps", "this")
+SAVED = {name: saved for version in VERSIONS for name, saved in routers_of(version)}
+GIVER = "99"
+"""The id of a node that gives the number of a wired input."""
+
+
+def wired(saved, name):
+    """Return a saved router with a wire into one of its sockets."""
+    return {**saved, "wired": name, "giver": GIVER, "read": {**saved["read"], name: [GIVER, 0]}}
+
+
+for version in VERSIONS[1:]:
+    router = f"always-target, {version}"
+    SAVED[f"{router}, wired"] = wired(SAVED[router], "policy.handover")
 
 
 ORDER = ("balanced", "budget", *NAMED, "first", "stride", "hybrid", "reward", "balanced")
 """In which policies are chosen, and the numbers of each changed before the next."""
 NUMBERS = {
-    **{name: [ROUTE_PRESETS[name].policy.n, ROUTE_PRESETS[name].handover] for name in NAMED},
-    "first": [1, 0],
-    "stride": [4, 1, 0],
+    **{name: [ROUTE_PRESETS[name].policy.n, ROUTE_PRESETS[name].handover, 0] for name in NAMED},
+    "first": [1, 0, 0],
+    "stride": [4, 1, 0, 0],
     "hybrid": [-0.7, 1, 0],
     "budget": [0.5],
-    "reward": [-0.7, "min", 0.1, False, 1, 0, 0],
+    "reward": [-0.7, "min", 0.1, False, 1, 0, 0, 0],
 }
-ADVANCED = {"forced_blocks", "bail_out", "handover"}
+ADVANCED = {*UNDER_EVERY_ROUTE, "target_steps"}
 
 
 @pytest.fixture(scope="module")
@@ -329,7 +386,7 @@ def chinese(server):
 )
 def page(request, server, chinese, tmp_path_factory):
     """What the page showed in Chinese as policies were chosen; `vue`: drawn by Nodes 2.0."""
-    inputs = {"policies": ORDER, "quantile": chinese["policy.quantile"], "older": OLDER}
+    inputs = {"policies": ORDER, "quantile": chinese["policy.quantile"], "older": SAVED}
     folder = tmp_path_factory.mktemp("page")
     page = browse(server, folder, "policies.js", vue=request.param, locale="zh", **inputs)
     assert page["errors"] == []
@@ -365,8 +422,8 @@ def test_research_widgets_of_a_policy_are_hidden(page, chinese):
         assert {chinese["policy"], *(label for _, label, _ in shown["words"][:1])} <= labels
 
 
-def test_policy_keeps_the_tau_set_under_it(page):
-    assert page["kept"] == [pytest.approx(-0.5), -1.5]
+def test_policy_keeps_what_was_set_under_it(page):
+    assert page["kept"] == {"tau": [pytest.approx(-0.5), -1.5], "target_steps": 1}
 
 
 def test_quantile_shows_with_its_aggregation_alone(page):
@@ -375,16 +432,18 @@ def test_quantile_shows_with_its_aggregation_alone(page):
     assert page["quantile"] == {"rows": rows, "sent": ["min", 0.1]}
 
 
-@pytest.mark.parametrize("route", OLDER)
-def test_older_router_keeps_its_values(route, page):
+@pytest.mark.parametrize("name", SAVED)
+def test_saved_router_keeps_its_values(name, page):
     """Catches: values of an older router that move to other widgets, and a changed one that goes without a word."""
-    router = page["older"][route]
+    route, version, *_ = name.split(", ")
+    router = page["older"][name]
     inputs = router["inputs"]
-    assert {name.removeprefix("policy."): value for name, value in inputs.items() if "." in name} == READ[route]
+    assert {name: value for name, value in inputs.items() if "." in name} == SAVED[name]["read"]
     assert [inputs[name] for name in ("policy", "device", "dtype")] == [route, *AROUND]
-    lost = [LOST[route]] if route in LOST else []
+    lost = [LOST[route]] if route in LOST and version == "oldest" else []
     assert [names in message for names, message in zip(lost, router["said"], strict=True)] == [True] * len(lost)
-    assert not ADVANCED & set(router["sockets"])
+    assert {name for name in router["sockets"] if name.startswith("policy.")} == set(SAVED[name]["read"])
+    assert not set(UNDER_EVERY_ROUTE) & set(router["sockets"])
 
 
 @pytest.mark.parametrize("tau, limits", [("-3", [-3, 3]), ("0.5", [-2.5, 0.5])])

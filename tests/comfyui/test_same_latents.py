@@ -57,6 +57,11 @@ CASES = {
         {"policy": "balanced", "target_blocks": 2, "handover_steps": 2},
         {},
     ),
+    "the target's first and last steps": (
+        ["--stride", "2", "--target-steps", "2"],
+        {"policy": "stride", "stride": 2.0, "target_steps": 2},
+        {},
+    ),
     "what a budget buys": (["--budget", "0.7"], {"policy": "budget", "budget": 0.7}, {}),
     "a drafter that makes one latent frame at a time, in four steps first and then in two": (
         ["--drafter-settings", "preset=causal-forcing-2step"],
@@ -75,7 +80,7 @@ def words_of(files, options):
     presets += [] if "--drafter-settings" in options else ["--drafter-settings", f"preset={DRAFTER}"]
     text = ["--text-encoder", str(files.text_encoder), "--text-dtype", "float32", "--prompt", PROMPT]
     size = ["--size", "64x64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
-    size += [] if {"--preset", "--budget"} & set(options) else ["--tau", str(TAU)]
+    size += [] if {"--preset", "--stride", "--budget"} & set(options) else ["--tau", str(TAU)]
     return ["generate", *named, *presets, *text, *size, *options]
 
 
@@ -136,7 +141,7 @@ def test_nodes_make_what_the_command_line_makes(options, changes, inputs, tmp_pa
 
 def decisions(report):
     """What a report says of each block's decision."""
-    names = ("author", "reason", "score", "threshold", "frame_scores")
+    names = ("author", "reason", "score", "threshold", "frame_scores", "handover", "left_out")
     return [{name: block[name] for name in names} for block in report["blocks"]]
 
 

@@ -238,6 +238,7 @@ REFUSED_BY_US = [
     ({"extra": WIDE, "sampler__target": [EXTRA, 0]}, "the drafter has 128 text channels"),
     (BALANCED | {"sampler__blocks": 2}, "a handover needs a drafter"),
     (BALANCED | {"router__policy__handover_steps": 0}, "the route first needs a drafter"),
+    ({"router__policy__target_steps": 5}, "target_steps is 5, and the target makes 4 steps"),
 ]
 
 

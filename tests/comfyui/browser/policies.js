@@ -19,7 +19,7 @@ main(async (page, options) => {
   const saved = {};
   for (const tau of [-3, 0.5]) saved[tau] = await reopen(page, tau, options.vue);
   const older = {};
-  for (const [name, values] of Object.entries(options.older)) older[name] = await openOlder(page, values);
+  for (const [name, router] of Object.entries(options.older)) older[name] = await openSaved(page, router);
   return { shown, kept, quantile, saved, older };
 });
 
@@ -52,13 +52,15 @@ function look() {
   return { values: own.map((widget) => widget.value), words, labels, height: node.size[1], needed: node.computeSize()[1] };
 }
 
-/** Change the first number, as a user may before choosing another policy, then a widget that is none of the policy's. */
+/** Change the first number and the target's steps, as a user may before choosing another policy, then a widget that is none of the policy's. */
 function spoil() {
   const [node] = window.app.graph.nodes;
   const first = node.widgets.find((widget) => widget.name.startsWith("policy."));
   const was = first.value;
   const other = node.widgets.find((widget) => widget.name === "device");
   first.value = was + 0.2;
+  const steps = node.widgets.find((widget) => widget.name === "policy.target_steps");
+  if (steps) steps.value += 1;
   other.callback?.(other.value);
   return first.value !== was;
 }
@@ -66,11 +68,12 @@ function spoil() {
 /** Change tau, then a widget that is none of its policy's. */
 function meddle() {
   const [node] = window.app.graph.nodes;
-  const [tau, other] = ["policy.tau", "device"].map((name) => node.widgets.find((widget) => widget.name === name));
+  const names = ["policy.tau", "policy.target_steps", "device"];
+  const [tau, steps, other] = names.map((name) => node.widgets.find((widget) => widget.name === name));
   const before = tau.value;
   tau.value = -1.5;
   other.callback?.(other.value);
-  return [before, tau.value];
+  return { tau: [before, tau.value], target_steps: steps?.value };
 }
 
 /** Whether the quantile has a row with each score of a block, and after the last was saved and opened; then what is sent. */
@@ -98,16 +101,24 @@ async function seekQuantile(page, label) {
   return { rows, sent: [inputs["policy.aggregation"], inputs["policy.quantile"]] };
 }
 
-/** Open the node as a version saved it that had three inputs under every route; what is sent, and what is said. */
-async function openOlder(page, values) {
-  await page.evaluate(async (widgets) => {
+/** Open the node with widgets and sockets as some version saved them, one perhaps wired; what is sent, and what is said. */
+async function openSaved(page, router) {
+  await page.evaluate(async ({ widgets, sockets, wired, giver }) => {
     const { app } = window;
     const saved = JSON.parse(JSON.stringify(app.graph.serialize()));
-    const names = ["forced_blocks", "bail_out", "handover"];
-    const [node] = saved.nodes;
+    const node = saved.nodes.find(({ type }) => type === "SDVGQualityRouter");
     node.widgets_values = widgets;
-    node.inputs = (node.inputs ?? []).filter(({ name }) => !names.includes(name.replace("policy.", "")));
-    node.inputs.push(...names.map((name) => ({ name, type: "INT", widget: { name }, link: null })));
+    const socket = (name) => ({ name, type: "INT", widget: { name }, link: null });
+    node.inputs = sockets.map((name) => (name === "scorer" ? { name, type: "SDVG_SCORER", link: null } : socket(name)));
+    saved.nodes = [node];
+    saved.links = [];
+    if (wired) {
+      const slot = sockets.indexOf(wired);
+      node.inputs[slot].link = 1;
+      saved.links.push([1, Number(giver), 0, node.id, slot, "INT"]);
+      const outputs = [{ name: "INT", type: "INT", links: [1] }];
+      saved.nodes.push({ id: Number(giver), type: "PrimitiveInt", pos: [0, 0], size: [200, 90], outputs, widgets_values: [1, "fixed"] });
+    }
     window.said = [];
     const { toast } = app.extensionManager;
     const { add } = toast;
@@ -117,12 +128,13 @@ async function openOlder(page, values) {
     } finally {
       toast.add = add;
     }
-  }, values);
+  }, router);
   await quiet(page);
   return page.evaluate(async () => {
     const { output } = await window.app.graphToPrompt();
-    const sockets = window.app.graph.nodes[0].inputs.map(({ name }) => name);
-    return { inputs: Object.values(output)[0].inputs, said: window.said, sockets };
+    const node = window.app.graph.nodes.find(({ type }) => type === "SDVGQualityRouter");
+    const sockets = node.inputs.map(({ name }) => name);
+    return { inputs: output[node.id].inputs, said: window.said, sockets };
   });
 }
 
