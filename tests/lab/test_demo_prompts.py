@@ -1,0 +1,63 @@
+"""Which prompts the demo shows: chosen by rule from what was measured, not by eye."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lab.research.world import held_out_prompts
+from lab.training.demo_prompts import candidates, chosen, is_hard, kind_of
+
+BIG = "a big yellow ball runs right from the left over night"
+SMALL = "a small yellow ball runs right from the left over night"
+PAIR = "a big yellow ball runs right from the left beside a big red ball runs left from the right over night"
+
+
+def row(prompt: str, small: float | None, both: float, large: float, gain: float = 1.0) -> dict[str, Any]:
+    placed = {"small": small, "both": both, "large": large}
+    dB = {"small": 10.0, "both": 10.0 + gain, "large": 20.0}
+    return {"prompt": prompt, **{name: {"at_its_place": placed[name], "dB": dB[name]} for name in placed}}
+
+
+@pytest.mark.parametrize(
+    "placed, kind",
+    [
+        ((1 / 3, 2 / 3, 2 / 3), "helps"),
+        ((0.0, 0.6, 1.0), ""),
+        ((0.0, 1.0, 0.6), ""),
+        ((2 / 3, 2 / 3 + 1 / 12, 1.0), "does not help"),
+        ((2 / 3, 0.9, 1.0), ""),
+        ((0.9, 0.2, 1.0), "does not help"),
+        ((None, 1.0, 1.0), ""),
+    ],
+)
+def test_prompt_helps_by_what_is_at_its_place(placed, kind):
+    assert kind_of(row(BIG, *placed)) == kind
+
+
+def test_prompt_without_other_videos_is_of_no_kind():
+    assert kind_of({"prompt": BIG, "small": {"at_its_place": 0.5, "dB": 10.0}}) == ""
+
+
+@pytest.mark.parametrize("prompt, hard", [(BIG, False), (SMALL, True), (PAIR, True)])
+def test_small_things_and_pairs_are_hard(prompt, hard):
+    assert is_hard({"prompt": prompt}) == hard
+
+
+def test_median_gain_comes_first():
+    """And of four, two are of small things or pairs. Catches: the best prompts, or the easiest."""
+    easy = [row(BIG, 0.0, 1.0, 1.0, gain) for gain in (1.0, 5.0, 9.0, 4.0, 6.0)]
+    hard = [row(PAIR, 0.0, 1.0, 1.0, gain) for gain in (0.5, 2.0, 7.0, 8.0)]
+    idle = [row(SMALL, 1.0, 1.0, 1.0, gain) for gain in (0.1, 0.2, 0.3, 0.4)]
+    result = chosen([*easy, *hard, *idle, row(BIG, 0.0, 0.0, 0.0)])
+    assert result["counts"] == {"prompts": 14, "helps": 9, "does not help": 4}
+    gains = [picked["both"]["dB"] - 10 for picked in result["helps"]]
+    assert gains == pytest.approx([5.0, 6.0, 2.0, 7.0])
+    assert [is_hard(picked) for picked in result["helps"]] == [False, False, True, True]
+    assert [picked["both"]["dB"] - 10 for picked in result["does not help"]] == pytest.approx([0.2, 0.3])
+
+
+def test_studied_prompts_are_no_candidates():
+    assert not set(candidates(20)) & set(held_out_prompts(200))
+    assert len(candidates(20)) == 20
