@@ -427,9 +427,10 @@ def test_fp8_cache_is_made_and_reported_if_asked(files, kv_dtype, stored, fp8):
         ("kv_dtype", "int4", "auto, float8_e4m3fn"),
         ("attention", "int4", "auto, sdpa, cudnn, flash, sage"),
         ("vae_layers", "int4", "diffusers, planes"),
+        ("compile", "int4", "off, default"),
     ],
 )
 def test_unknown_word_for_execution_is_refused(option, word, words):
-    """Catches: a word that would pass for another."""
+    """Catches: `int4` for the cache, which would be fp8, as all words but `auto` are."""
     with pytest.raises(BadInput, match=f"there is no {option} '{word}'; choose one of {words}$"):
         Execution(**{option: word})

@@ -120,11 +120,13 @@ def test_doctor_names_the_smaller_file_beside(form, files, tmp_path, capsys):
 
 
 def test_demo_shows_the_nearest_prompt(tmp_path, capsys):
-    words = ["--prompt", "a whale sings", "--blocks", "1"]
+    """With every word that it knows. Catches: one default for all prompts."""
+    words = ["--prompt", "a small white ring sings over grass", "--blocks", "1"]
+    nearest = "a small white ring drifts right from the left over grass"
     assert main(["demo", *words, "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr()
-    assert "shown instead: a big" in printed.err
-    assert "1 block of 'a big" in printed.out
+    assert f"shown instead: {nearest}." in printed.err
+    assert f"1 block of '{nearest}'" in printed.out
 
 
 def test_overwriting_demo_replaces_its_race(tmp_path):

@@ -271,7 +271,10 @@ class BlindScorer(BrightScorer):
 
 
 def test_nan_score_rejects_a_directed_draft() -> None:
-    """Catches: a draft of bad numbers that is kept because the user asked to."""
+    """Both are directed `a`: score and keep. The second one scored has a NaN in frame 2.
+
+    Catches: a draft of bad numbers that is kept because the user asked to.
+    """
     engine = replace(make_engine(), scorer=BlindScorer())
     _, kept, rejected, *_ = records(directed("daad..", engine=engine))
     assert kept.decision.reason is Reason.DIRECTED_KEPT

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from small_runs import ROUTERS, TinyRequest, assert_same_run, authors, fresh_run, play
 
-from sdvg_core.engine.inputs import BlockCall, KeyedNoise
+from sdvg_core.engine.inputs import BlockCall, Control, KeyedNoise, Restyle
 from sdvg_core.engine.reuse import UNKNOWN, PixelStore, Store, block_key, pixels_key, scores_key, tensor_key
 from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.types import Block, Condition, History, Span
@@ -122,15 +123,16 @@ def key_of(
     span: Span = SECOND,
     prompt: int = 5,
     given: tuple[int, ...] = (),
+    **more: Any,
 ) -> str:
     history = History(blocks=(block_at(0, 1),) if blocks is None else blocks)
     estimates = [block_at(3, seed).latents for seed in given]
     noise = noise or make_noise()
-    return block_key(model, codec, noise, BlockCall(history, span, noise, condition(prompt), estimates))
+    return block_key(model, codec, noise, BlockCall(history, span, noise, condition(prompt), estimates, **more))
 
 
 def test_block_key_has_everything_a_block_follows_from() -> None:
-    """Catches: a key without the take, the model, the codec, an earlier block or an earlier condition."""
+    """Catches: a key without the take, the model, the codec, an earlier block, its condition or a control."""
     keys = [
         key_of(),
         key_of(model="t"),
@@ -152,6 +154,11 @@ def test_block_key_has_everything_a_block_follows_from() -> None:
         key_of(given=(8,)),
         key_of(given=(7, 8)),
         key_of(given=(8, 7)),
+        key_of(left_out=1),
+        key_of(restyle=Restyle(1, latents=block_at(3, 7).latents)),
+        key_of(restyle=Restyle(2, latents=block_at(3, 7).latents)),
+        key_of(controls=(Control(torch.zeros(1, 96, 3, *SIZE)),)),
+        key_of(controls=(Control(torch.zeros(1, 96, 3, *SIZE), 0.5),)),
     ]
     assert len(set(keys)) == len(keys)
 

@@ -210,8 +210,8 @@ def test_help_of_the_tests_installs_nothing(dev, asked, capsys, command):
 
 
 @pytest.mark.parametrize("command, package", [("study", "lab.research"), ("bench", "lab.benchmarks")])
-def test_dev_finds_study_from_any_folder(dev, asked, monkeypatch, command, package):
-    """They are not installed with the package. Catches: `dev.py study` from another folder than this one."""
+def test_dev_finds_lab_from_any_folder(dev, asked, monkeypatch, command, package):
+    """They are not installed with the package. Catches: `dev.py study` or `bench` from another folder."""
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
     assert dev["main"]([command, "--json"]) == 3
     assert asked == [["-m", package, "--json"]]

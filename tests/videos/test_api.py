@@ -67,8 +67,8 @@ def test_a_stream_of_anything_else_is_refused(streamer, value):
             streamer.stream(VideoRequest(blocks=1, width=64, height=64), value)
 
 
-def test_path_may_be_given_as_text(tmp_path):
-    """Catches: a report that `make` has written, and that a program cannot read by its name."""
+def test_path_of_a_report_may_be_text(tmp_path):
+    """The file is missing, so the file is refused and not the text. Catches: a path that must be a `Path`."""
     with pytest.raises(BadInput, match="is no run report"):
         read_report(str(tmp_path / "report.json"))
 

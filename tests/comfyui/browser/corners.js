@@ -84,7 +84,7 @@ function outcomes(page) {
   return page.evaluate(() => [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.outcome ?? null));
 }
 
-/** The last card locked by its button, the run of a video that is locked whole, and the lock given up again. */
+/** The last card locked by its button, the run of a video that is locked whole, and the lock given up by the first card's. */
 async function lockLast(page) {
   const states = [await lockOf(page, 3)];
   await press(card(page, 3).locator(".sdvg-shot-keep"), " ");
