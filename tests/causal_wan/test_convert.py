@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import namedtuple
 from contextlib import nullcontext
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from diffusers import WanTransformer3DModel
 from quantised_files import MATRIX, Q, quantised_state
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from tqdm import tqdm
 from wan_files import NARROW, NARROW_METADATA, TINY, prefixed, random_state, save
 
 from sdvg_core.causal_wan.checkpoint import load_wan, open_control, open_wan
@@ -152,6 +154,27 @@ def test_measure_prints_both_formats_and_writes_nothing(source, tmp_path, capsys
     rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
     assert float(rows["all"][0]) < 0.02 < float(rows["all"][1]) < 0.09
     assert names(tmp_path) == ["wan.safetensors"]
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_bar_counts_the_whole_source(source, monkeypatch):
+    """After a stop too. Catches: a bar that ends early, or without the time left."""
+    numbers = sum(tensor.numel() for tensor in load_file(source).values())
+    with monkeypatch.context() as patched:
+        patched.setattr(growing_file.os, "fsync", interrupted_at(3))
+        assert convert_to(source) == 130
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert convert_to(source) == 0
+    last = terminal.getvalue().rsplit("\r", 1)[-1]
+    total = tqdm.format_sizeof(numbers)
+    assert "100%" in last
+    assert f"{total}/{total}" in last
+    assert "<00:00" in last
 
 
 # --- stopped, and twice
