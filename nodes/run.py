@@ -135,8 +135,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     `wired`: the inputs as they are wired. Locked blocks take the place of a start.
     """
     of_models = {role: check_model(patcher, role) for role, patcher in wired.models.items()}
-    for role, of_loras in notes_on_loras(wired.api_prompt, wired.node_id, wired.models).items():
-        of_models[role] += of_loras
+    of_loras = notes_on_loras(wired.api_prompt, wired.node_id, wired.models)
     check_vae(wired.vae, wired.tae_kind)
     # From here on a job is for the blocks after the kept ones; if all are kept, for one more, until `_shortened`.
     job = with_picture_of_start(with_kept(wired, kept_blocks))
@@ -160,6 +159,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     check_loras(job.models)
     channels = job.main.model.diffusion_model.text_dim
     conditions = read_conditions(job.prompts, channels, scored=job.router.scorer is not None)
+    lora_notes = dict.fromkeys(note for role in job.models_used for note in of_loras[role])
     progress = NodeProgress(
         job.node_id,
         wired.request.blocks,
@@ -171,7 +171,13 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         kept_count=kept_count,
         until=job.until_block,
         kept=kept_blocks,
-        note=" ".join((*job.headers.swapped_note, *(note for note in resolved.notes if note == NO_TARGET_BLOCK))),
+        note=" ".join(
+            (
+                *job.headers.swapped_note,
+                *lora_notes,
+                *(note for note in resolved.notes if note == NO_TARGET_BLOCK),
+            )
+        ),
         prompt=job.prompt_id,
         signature=job.signature,
         before=first_block,
@@ -189,7 +195,8 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         progress.live.trace = Trace(progress.live.begin["run"], asked)
     memory = memory_of(job)
     check_room(memory)
-    model_notes = (*dict.fromkeys(note for role in job.models_used for note in of_models[role]), *job.notes)
+    of_patches = dict.fromkeys(note for role in job.models_used for note in of_models[role])
+    model_notes = (*of_patches, *lora_notes, *job.notes)
     shown = range(first_block, first_block + (job.until_block or wired.request.blocks))
     of_starts = notes_on_starts((entry.index for entry in job.prompts), shown)
     image = (resolved.width, resolved.height, resolved.plan.stop)

@@ -41,6 +41,22 @@ export function nameElement(element, text) {
 }
 
 /**
+ * Leave undoing to the page where the focus is in no box: the browser would take back words there too, which were entered long ago.
+ * @param {HTMLElement} element
+ */
+export function leaveUndo(element) {
+  element.addEventListener("keydown", (event) => {
+    const isBox = event.target instanceof Element && event.target.matches("textarea, input");
+    const isUndo = (event.ctrlKey || event.metaKey) && /^[zy]$/i.test(event.key);
+    if (isUndo && !isBox) event.preventDefault();
+  });
+  element.addEventListener("beforeinput", (event) => {
+    const isHistory = event.inputType.startsWith("history");
+    if (isHistory && event.target !== document.activeElement) event.preventDefault();
+  });
+}
+
+/**
  * Have `act` called after a method or callback of an object, as it was called itself.
  * @param {any} object
  * @param {string} name

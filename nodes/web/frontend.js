@@ -408,6 +408,31 @@ register({
   },
 });
 
+// --- steps that can be undone: loading one must leave the graph as that step has it, or the page takes what differs for an edit
+
+const DYNAMIC = ["COMFY_DYNAMICCOMBO_V3", "COMFY_AUTOGROW_V3"];
+
+/**
+ * Whether ComfyUI gives a node the least height of the canvas as its inputs get their values, whatever height was saved.
+ * @param {GraphNode} node
+ */
+function losesHeight(node) {
+  const { required = {}, optional = {} } = node.constructor.nodeData?.input ?? {};
+  return Object.values({ ...required, ...optional }).some(([kind]) =>
+    DYNAMIC.includes(String(kind)),
+  );
+}
+
+register({
+  name: "sdvg.same_height",
+  nodeCreated(node) {
+    if (!losesHeight(node)) return;
+    after(node, "onConfigure", (/** @type {SavedNode} */ { size }) => {
+      if (size) node.setSize([...size]);
+    });
+  },
+});
+
 // --- elements on nodes. Undoing a step, or opening another tab, makes all nodes anew. Where a new node has the id of an old one,
 // Nodes 2.0 keeps the old one's element on the page: put the new one's there.
 

@@ -242,12 +242,10 @@ function follow(node) {
       tend(node, kept);
     });
   }
-  after(node, "onConfigure", (/** @type {SavedNode} */ { size }) => {
+  after(node, "onConfigure", () => {
     last = policy();
     resetWrong(node);
     tend(node, kept);
-    // As the list gets its value, ComfyUI sets the height that its canvas would need; an undo would then be two steps.
-    if (drawsNodes() && size) node.setSize([...size]);
   });
   tend(node, kept);
 }

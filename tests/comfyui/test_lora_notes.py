@@ -14,6 +14,7 @@ from running_server import ROOT, node
 from safetensors.torch import load_file, save_file
 from sdvg_pack.nodes.host import loras as notes_of_host
 from sdvg_pack.nodes.host.loras import loaders_upstream, notes_on_loras
+from sdvg_pack.nodes.run import run_job
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
@@ -352,6 +353,22 @@ def test_spelling_that_comfyui_converts_has_no_note(kohya, loras, patcher):
 )
 def test_prompt_without_loaders_has_no_notes(prompt, patcher):
     assert notes_on_loras(prompt, "7:2", {"drafter": patcher}) == {"drafter": ()}
+
+
+# --- in a run
+
+
+def test_notes_on_loras_are_shown_at_the_sampler(loras, parts):
+    """Catches: a LoRA four times too weak, or read in part, which the report alone says. Kind: all such notes."""
+    save(loras, "style.safetensors", SIXTEEN)
+    save(loras, "old.safetensors", prefix="unet.diffusion_model.odd.")
+    prompt = upstream(only("style.safetensors"), only("old.safetensors"))
+    job = make_job(parts, script="ra", api_prompt=prompt, node_id="7:2")
+    notes = notes_on_loras(prompt, "7:2", job.models)["drafter"]
+    _, _, report, live = run_job(job)
+    assert {word for word in ("style", "old") if any(word in note for note in notes)} == {"style", "old"}
+    assert [note for note in notes if note not in report.notes] == []
+    assert [note for note in notes if note not in live.begin["note"]] == []
 
 
 # --- NaN

@@ -78,6 +78,18 @@ def test_edit_of_several_widgets_is_undone_at_once(page):
     assert (first["redo"], second["redo"], first["undo"] - second["undo"]) == (1, 2, 1)
 
 
+def test_undo_takes_back_the_last_edit_alone(page):
+    """Catches: words that the browser takes back beside the page's step, written as an edit that ends redoing."""
+    typed, cut = page["beside"]["edits"]
+    undone, redone, again = page["beside"]["steps"]
+    assert held(undone) == held(typed) != held(cut)
+    assert held(redone) == held(cut)
+    assert held(again) == held(typed)
+    assert [step["differs"] for step in (undone, redone, again)] == [[], [], []]
+    assert [step["redo"] - undone["redo"] for step in (redone, again)] == [-1, 0]
+    assert held(page["beside"]["left"]) == held(page["undone"][1])
+
+
 def test_a_shot_added_takes_the_words_typed(page):
     """Catches: the focus on a button, where letters are ComfyUI's hotkeys."""
     after = page["after"]

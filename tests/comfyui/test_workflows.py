@@ -145,6 +145,23 @@ def test_app_shows_existing_widgets_and_real_outputs(stem, server):
     assert all(known[nodes[id_]["type"]]["output_node"] for id_ in app["outputs"])
 
 
+HEAD = 30
+WIDGETS_OF_SAVED = 100
+"""Pixels above the video on the canvas, where a square one is 20 narrower than its node."""
+
+
+@each(FILES)
+def test_saved_video_has_room_to_grow(path):
+    """Catches: a note that a square video covers once it is made. The kind: what is below a node that grows."""
+    nodes = load(path)["nodes"]
+    boxes = [(*node["pos"], *node["size"]) for node in nodes]
+    saved = [box for node, box in zip(nodes, boxes, strict=True) if node["type"] == "SaveVideo"]
+    for left, top, width, _ in saved:
+        bottom = top + WIDGETS_OF_SAVED + width
+        beside = [x for x in boxes if x[0] < left + width and left < x[0] + x[2] and x[1] > top]
+        assert [x for x in beside if x[1] - HEAD < bottom] == []
+
+
 @each(FILES)
 def test_prompt_is_written_in_one_place(path):
     """Catches: the scorer reading another text than the one the video shows."""

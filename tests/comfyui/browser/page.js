@@ -178,7 +178,7 @@ async function build({ script, seed }) {
   const wire = (from, output, to, input) =>
     from.connect(from.findOutputSlot(output), to, to.inputs.findIndex((i) => i.name === input));
   const pocket = place("SDVGPocketModels", 20, 60, {}, [320, 280]);
-  const gate = place("SDVGQualityRouter", 20, 480, { policy: "reward", "policy.tau": -0.7 }, [320, 300]);
+  const gate = place("SDVGQualityRouter", 20, 480, { policy: "reward", "policy.tau": -0.7 }, [340, 300]);
   const router = script ? place("PlannedRouter", 20, 860, { plan: script }) : gate;
   const settings = { width: 64, height: 64, seed };
   const sampler = place("SDVGSpeculativeSampler", 380, 60, settings, [400, 800]);

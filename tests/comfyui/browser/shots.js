@@ -18,6 +18,8 @@ main(async (page, options) => {
   const three = await look(page);
   const edits = await edit(page);
   const undone = await undo(page);
+  const beside = await undoBeside(page);
+  if (options.brief) return { one, opened, three, edits, undone, beside };
   const after = await addAfter(page);
   await write(page, TEXT.replace("7: ", "2: "));
   await quiet(page, 500);
@@ -52,7 +54,7 @@ main(async (page, options) => {
   const names = await page.evaluate(nameAll);
   const counts = await count(page);
   await write(page, TEXT);
-  const seen = { one, opened, three, edits, undone, after, disordered, made, tau, shortened, kept, again, closed, chosen, names, counts };
+  const seen = { one, opened, three, edits, undone, beside, after, disordered, made, tau, shortened, kept, again, closed, chosen, names, counts };
   return { ...seen, renderers: await switchRenderers(page) };
 });
 
@@ -249,6 +251,33 @@ async function undo(page) {
     steps.push({ ...(await look(page)), ...(await page.evaluate(history)) });
   }
   return steps;
+}
+
+/** Words typed on a card, then a cut and a length: each undone and made again where the focus is, or is nowhere. */
+async function undoBeside(page) {
+  await card(page, 1).locator("textarea").click();
+  await page.keyboard.press("Control+a");
+  await page.keyboard.type("a small green box rests on grass");
+  await page.keyboard.press("Enter");
+  await card(page, 1).locator("input").fill("4");
+  await page.keyboard.press("Enter");
+  const typed = await look(page);
+  await press(card(page, 2).locator(".sdvg-shot-cut"), " ");
+  const edits = [typed, await look(page)];
+  await card(page, 2).locator(".sdvg-shot-cut").focus();
+  const steps = [];
+  for (const key of ["Control+z", "Control+y", "Control+z"]) {
+    await page.keyboard.press(key);
+    await quiet(page, 700);
+    await page.mouse.move(5, 300);
+    await page.mouse.up();
+    steps.push({ ...(await look(page)), ...(await page.evaluate(history)) });
+  }
+  for (let i = 0; i < 2; i += 1) {
+    await page.keyboard.press("Control+z");
+    await quiet(page, 700);
+  }
+  return { edits, steps, left: await look(page) };
 }
 
 /** How many steps can be undone and redone, and the nodes whose size is another one than in the step that was loaded. */
