@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,16 @@ VAE = SimpleNamespace(latent_channels=16, temporal_stride=4, spatial_stride=8)
 
 class Part(SimpleNamespace):
     """A part with whatever attributes a test gives it."""
+
+
+@dataclass
+class PlainRouter:
+    """A dataclass that compares by value, and so has no hash."""
+
+    needs_scorer: bool = False
+
+    def keep(self, index: int, score: float | None) -> bool:
+        return index != 1
 
 
 def model(predictions: Any, **other: Any) -> Part:
