@@ -72,7 +72,7 @@ def files(tmp_path_factory) -> Any:
     """A tiny set of models on the disk, for tests that leave it as it is."""
     from tests.support.random_set import write_random_set
 
-    return write_random_set(tmp_path_factory.mktemp("models"))
+    return write_random_set(tmp_path_factory.mktemp("models"), vae_blocks=1)
 
 
 @pytest.fixture

@@ -147,6 +147,14 @@ def schemas(server):
 
 
 @pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """A tiny set of models on the disk, whose VAE has as many blocks as ComfyUI's."""
+    from tests.support.random_set import write_random_set
+
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
 def parts(tmp_path_factory):
     """Tiny models, for tests that leave them as they were."""
     from host_run import load_parts

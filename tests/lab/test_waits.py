@@ -43,4 +43,4 @@ def test_added_wait_is_counted(monkeypatch):
         add(self, values, *details)
 
     monkeypatch.setattr(FiniteChecks, "add", read_at_once)
-    assert min(waits_of(waits.count_waits("r=1"), "drafter")) >= MOST
+    assert min(waits_of(waits.count_waits("r=1", length=3), "drafter")) >= MOST

@@ -208,12 +208,15 @@ class Waits:
     records: list[BlockRecord]
 
 
-def count_waits(route: str) -> Waits:
-    """Make a tiny video as the command line does, over a `route` of the benchmark's, and count."""
+def count_waits(route: str, length: int = BLOCKS) -> Waits:
+    """Make a tiny video as the command line does, over a `route` of the benchmark's, and count.
+
+    `length`: in blocks.
+    """
     blocks = []
     records = []
     with pretended_gpu(), tempfile.TemporaryDirectory() as folder:
-        run = _plan(route)
+        run = _plan(route, length)
         COUNTS.waits.clear()
         with Mp4Writer(Path(folder) / "video.mp4", 16) as video:
             for shown in run.play():
@@ -225,8 +228,8 @@ def count_waits(route: str) -> Waits:
     return Waits(blocks=blocks, elsewhere=Counter(COUNTS.elsewhere), records=records)
 
 
-def _plan(route: str) -> Run:
-    case = Case(route=parse_route(route, BLOCKS), variant=OURS)
+def _plan(route: str, length: int) -> Run:
+    case = Case(route=parse_route(route, length), variant=OURS)
     setup = set_up([OURS], models.random_models(TINY, GPU), TINY)[OURS.name]
     store = Store()
     store.begin_run()
@@ -235,7 +238,7 @@ def _plan(route: str) -> Run:
         case.engine(setup, clock),
         case.route.rule,
         lambda _: setup.models.condition,
-        blocks=BLOCKS,
+        blocks=length,
         seed=1,
         width=TINY.width,
         height=TINY.height,

@@ -19,10 +19,10 @@ OUTCOME_OF_COLOUR = {ImageColor.getrgb(colour): outcome for outcome, colour in O
 
 def strip(image: Image.Image) -> list[Outcome]:
     """The outcomes along the uppermost strip, read from the pixels; its squares are apart."""
-    for pixels in np.asarray(image).tolist():
-        row = [tuple(pixel) for pixel in pixels]
-        if sum(pixel in OUTCOME_OF_COLOUR for pixel in row) > image.width / 4:
-            break
+    pixels = np.asarray(image)
+    coloured = sum((pixels == colour).all(axis=2) for colour in OUTCOME_OF_COLOUR)
+    first = int(np.argmax(coloured.sum(axis=1) > image.width / 4))
+    row = [tuple(pixel) for pixel in pixels[first].tolist()]
     return [OUTCOME_OF_COLOUR[colour] for colour, _ in groupby(row) if colour in OUTCOME_OF_COLOUR]
 
 

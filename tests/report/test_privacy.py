@@ -31,7 +31,7 @@ def home(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def options(home) -> list[str]:
-    files = write_random_set(home / "models")
+    files = write_random_set(home / "models", vae_blocks=1)
     (home / "prompts.txt").write_text(f"1: {FIRST}\n2: {SECOND}\n", encoding="utf-8")
     more = ["--tau", "-0.7", "--blocks", "2", "--prompt-file", str(home / "prompts.txt")]
     return [*files_of(files), *SMALL, *more]

@@ -239,7 +239,8 @@ def named_headings() -> dict[str, str]:
     """Return the headings that refusals name with `see`, each with a file that does."""
     calls = {}
     for path in (*(ROOT / "sdvg_core").rglob("*.py"), *(ROOT / "nodes").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "see(" in text else ():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "see":
                 calls[ast.literal_eval(node.args[0])] = path.name
     return calls

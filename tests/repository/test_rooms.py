@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -42,6 +43,13 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def import_statements(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Return all of a file, those inside functions too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
 def room_of(module: str) -> str:
     return module.partition(".")[0] if (CORE / module.partition(".")[0]).is_dir() else "root"
 
@@ -51,8 +59,8 @@ def imports(module: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     if module == "__init__":
         package = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        named = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+    for node in import_statements(path):
+        named = [alias.name for alias in node.names]
         absolute = not getattr(node, "level", 0) and "sdvg_core" in (
             getattr(node, "module", None) or " ".join(named)
         )
@@ -65,6 +73,7 @@ def imports(module: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
                 yield inner if inner in known else target or "__init__"
 
 
+@cache
 def arrows() -> set[tuple[str, str]]:
     known = modules()
     return {(module, target) for module, path in known.items() for target in imports(module, path, known)}
@@ -107,7 +116,7 @@ ALLOWED = {"host": ("host", "sdvg_core"), "page": ("host", "page", "sdvg_core")}
 def test_folders_of_nodes_import_downward(folder):
     """Catches: an adapter of ComfyUI's objects that needs a page, though an API call has none."""
     for path in (ROOT / "nodes" / folder).glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in import_statements(path):
             if isinstance(node, ast.ImportFrom) and node.level:
                 package = ("", "nodes", folder)[: 4 - node.level]
                 target = ".".join([*package, node.module or ""]).removeprefix(".").removeprefix("nodes.")
@@ -167,10 +176,10 @@ def packages(*folders: str) -> set[str]:
 def imports_of(folder: str) -> Iterator[str]:
     """Yield each name that a file of a folder packages from outside, at its top or inside functions."""
     for path in (ROOT / folder).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in import_statements(path):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and not node.level:
+            elif not node.level:
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 

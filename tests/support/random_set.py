@@ -38,12 +38,13 @@ HEAD_GAIN = 4.0
 HEAD_SHIFT = 1.0
 
 
-def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
+def write_random_set(folder: Path, seed: int = 0, *, vae_blocks: int = 2) -> ModelFiles:
     """Write the five files of a model set into `folder` and return where they are.
 
     The drafter is a training pickle with an averaged copy; the target is a safetensors file with a prefix. The VAE
     has the original release's names, the text encoder ComfyUI's, with its tokenizer inside. The reward model is a
-    pickle with its word list next to it. The same seed writes the same weights.
+    pickle with its word list next to it. The same seed writes the same weights. `vae_blocks`: residual blocks of
+    each resolution; ComfyUI takes two, and half of a tiny run is the VAE.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = ModelFiles(
@@ -63,7 +64,8 @@ def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
     # ComfyUI only takes a text width other than 4096 from this metadata.
     sizes = json.dumps({"transformer": {"text_dim": TEXT_WIDTH}})
     save_file(target, files.target, {"config": sizes})
-    save_file(random.fill(wan_vae_to_original(_shapes(empty_wan_vae(base_dim=VAE_BASE)))), files.vae)
+    vae = _shapes(empty_wan_vae(base_dim=VAE_BASE, num_res_blocks=vae_blocks))
+    save_file(random.fill(wan_vae_to_original(vae)), files.vae)
     words = _sentencepiece_model()
     save_file(umt5_to_comfy(random.fill(_text_shapes(len(words))), words), files.text_encoder)
     torch.save(_reward_weights(random), files.reward)

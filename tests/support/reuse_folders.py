@@ -21,7 +21,7 @@ from sdvg_core.videos.blocks import block_files, read_block
 from sdvg_core.weights.model_files import ModelFiles
 from tests.support.cli_runs import options, override, report
 
-SMALL = ["--size", "16x16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
+SMALL = ["--size", "16x16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1", "--seed", "2"]
 PROMPT = ["--prompt", "a red ball"]
 ROUTE = ["target", "target", "drafter"]
 

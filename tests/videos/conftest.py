@@ -14,7 +14,7 @@ from tests.support.reuse_folders import PROMPT, ROUTE, SMALL, Run, made
 
 @pytest.fixture(scope="session")
 def others(tmp_path_factory) -> ModelFiles:
-    return write_random_set(tmp_path_factory.mktemp("others"), seed=1)
+    return write_random_set(tmp_path_factory.mktemp("others"), seed=1, vae_blocks=1)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.route import Gate, Route
 from sdvg_core.text.prompts import one_prompt
 from tests.support.routers import planned_route
-from tests.support.thinned import every_pair
+from tests.support.thinned import in_turn
 from tests.support.tiny import as_anchors, planned_blocks
 
 NOISE = KeyedNoise(seed=42, channels=16, height=4, width=4)
@@ -71,7 +71,7 @@ def check(pattern: str, engines, conditions, context: str) -> None:
         history = history.commit(block, anchors)
 
 
-@every_pair("pattern, policy, context", SAMPLE, *SETTINGS)
+@in_turn("pattern, policy, context", SAMPLE, *SETTINGS)
 def test_real_models_replay_frames_and_blocks(pattern, policy, context, engines, conditions):
     check(pattern, engines[policy], conditions, context)
 

@@ -176,8 +176,8 @@ TAKEN = {"ema": "generator_ema", "raw": "generator"}
 @pytest.fixture(scope="module")
 def two_sets(tmp_path_factory) -> ModelFiles:
     """A drafter whose raw weights are those of another seed."""
-    two_sets = write_random_set(tmp_path_factory.mktemp("models"))
-    other = write_random_set(tmp_path_factory.mktemp("others"), seed=1)
+    two_sets = write_random_set(tmp_path_factory.mktemp("models"), vae_blocks=1)
+    other = write_random_set(tmp_path_factory.mktemp("others"), seed=1, vae_blocks=1)
     averaged, raw = (torch.load(f.drafter, weights_only=True)["generator_ema"] for f in (two_sets, other))
     torch.save({"generator": raw, "generator_ema": averaged}, two_sets.drafter)
     return two_sets

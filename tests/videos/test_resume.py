@@ -124,7 +124,7 @@ def test_resuming_another_request_names_the_difference(files, others, tmp_path, 
     capsys.readouterr()
     for more, difference in (
         (["--prompt", "a blue cube"], "prompt from block 1 (then a red ball, now a blue cube)"),
-        ([*PROMPT, "--seed", "7"], "seed (then 42, now 7)"),
+        ([*PROMPT, "--seed", "7"], "seed (then 2, now 7)"),
         ([*PROMPT, "--size", "32x16"], "width (then 16, now 32)"),
         ([*PROMPT, "--tau", "-1"], "route policy tau (then 0.1, now -1.0)"),
         ([*PROMPT, "--blocks", "6"], "blocks (then 5, now 6)"),
