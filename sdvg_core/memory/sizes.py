@@ -120,9 +120,9 @@ READ_WIDTHS = 5.01
 TURN_WIDTHS = 10.01
 # The same in a control block: the model's tokens, and the embedded control.
 CONTROL_WIDTHS = 2.0
-# Most bytes alive per pixel of a scored frame (13 are the previous block's and the anchors'), and in the network,
+# Most bytes alive per pixel of a scored frame (15 are the previous block's and the anchors'), and in the network,
 # in feed-forward widths per token.
-SCORE_BYTES = 75
+SCORE_BYTES = 95
 SCORE_WIDTHS = 4.15
 # Parameters of the Wan VAE, by powers of its base width (in ComfyUI there is no diffusers to count them).
 _WAN_PARAMETERS = (1363, 5719, 13709)

@@ -66,8 +66,9 @@ def _resize_height(pixels: Tensor, height: int) -> Tensor:
     rows, weights = _taps_on(pixels.device, pixels.shape[-2], height)
     taps = pixels.index_select(-2, rows).unflatten(-2, (-1, height))  # ... taps height w
     total = taps.mul_(weights).sum(dim=-3, dtype=torch.int32)
-    resized: Tensor = (total + ONE // 2) >> PRECISION
-    return resized.clamp_(0, 255)
+    total += ONE // 2
+    total >>= PRECISION
+    return total.clamp_(0, 255)
 
 
 @lru_cache(REMEMBERED_TAPS)

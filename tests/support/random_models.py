@@ -24,6 +24,7 @@ from sdvg_core.decoders.wan_vae import WanCodec, empty_wan_vae
 from sdvg_core.devices.compiling import Backend
 from sdvg_core.devices.device import DTYPES
 from sdvg_core.engine.types import Condition
+from sdvg_core.errors import BadInput
 from sdvg_core.memory.sizes import PUBLISHED_BASE, PlanRequest
 from sdvg_core.pocket.trained_set import WEIGHTS_FOLDER
 from sdvg_core.scorers.blip import ImageRewardConfig, build_model, used_shapes
@@ -91,7 +92,12 @@ class Models:
 
 
 def random_models(request: PlanRequest, device: torch.device, *, fp8: str | None = None) -> Models:
-    """Make the models of a request. `fp8`: keep the target's linear weights in fp8; `fast`: multiply in it."""
+    """Make the models of a request.
+
+    `fp8`: "stored" keeps the target's linear weights in fp8; "fast" multiplies in it. Raises `BadInput` for others.
+    """
+    if fp8 not in (None, "stored", "fast"):
+        raise BadInput(f"fp8 is {fp8!r}; give stored, fast or None")
     random = Random(device, 0)
     aside = Random(device, 1)
     dtype = DTYPES[request.dtype]
