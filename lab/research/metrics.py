@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -17,9 +16,8 @@ from torch import Tensor
 
 from sdvg_core.errors import BadInput, first_line
 from sdvg_core.files.video import write_mp4
+from sdvg_core.pocket.figures import figures_of
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import judge
-from sdvg_core.pocket.presence import at_its_place
 
 
 def levels(change: Tensor) -> Tensor:
@@ -51,23 +49,8 @@ class Oracle:
     """The pocket world's ground truth: quality in dB, lag in frames, and whether the mover is at its place."""
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
-        """Return means over the frames, and some of the last or the worst block.
-
-        NaN: the share of frames in which the mover is due, if there is none.
-        """
-        scene = parse(prompt)
-        verdict = judge(frames, scene)
-        placed = at_its_place(frames, scene)
-        blocks = [slice(first, last) for first, last in pairwise((0, *seams, len(frames)))]
-        qualities = [float(verdict.quality[block].mean()) for block in blocks]
-        return {
-            "quality": float(verdict.quality.mean()),
-            "worst_block_quality": min(qualities),
-            "last_block_quality": qualities[-1],
-            "lag": float(verdict.lag.abs().float().mean()),
-            "at_its_place": float(placed.nanmean()),
-            "last_block_at_its_place": float(placed[blocks[-1]].nanmean()),
-        }
+        """Return what the oracle says of them; NaN: the shares of frames in which the mover is due, without any."""
+        return figures_of(frames, parse(prompt), seams)
 
 
 class SeamChange:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
+from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -21,8 +23,8 @@ from ..files.outputs import LATENTS, whole_file
 from ..files.video import Mp4Writer
 from ..loading.headers import FileHeaders, check_models
 from ..loading.load import load_decoder
+from ..pocket.figures import figures_of
 from ..pocket.grammar import understand
-from ..pocket.oracle import judge
 from ..pocket.race import Lane, cost_of, race_frames
 from ..pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from ..pocket.world import Scene
@@ -149,10 +151,15 @@ def _race(
             frames[title],
             tuple(records[title]),
             cost=costs[title] / costs[LARGE_ALONE],
-            likeness=float(judge(frames[title], scene).quality.mean()),
+            figures=figures_of(frames[title], scene, _seams(records[title])),
         )
         for title in turns
     )
+
+
+def _seams(records: Sequence[BlockRecord]) -> tuple[int, ...]:
+    """Return the first pixel frames of all blocks but the first."""
+    return tuple(accumulate(record.pixel_frames for record in records[:-1]))
 
 
 def _title(title: str, records: Sequence[BlockRecord]) -> str:
@@ -176,9 +183,27 @@ def _blocks_of(run: Run, latents: list[Tensor]) -> Iterator[BlockRecord]:
         yield emitted.record
 
 
+HEADS = ("", "cost", "likeness", "last block", "at its place", "last block", "seconds")
+
+
 def _print_race(lanes: Sequence[Lane]) -> None:
-    """Print what each video cost, and how like it is to what was asked."""
-    width = max(len(lane.title) for lane in lanes)
-    say(f"{'':{width}}  {'cost':>5}  {'likeness':>8}  {'seconds':>7}")
-    for lane in lanes:
-        say(f"{lane.title:{width}}  {lane.cost:>5.0%}  {lane.likeness:>5.1f} dB  {lane.seconds:>7.2f}")
+    """Print what each video cost, how like it is to what was asked, and where its moving thing is."""
+    rows = (HEADS, *map(_row, lanes))
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for title, *cells in rows:
+        columns = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        say("  ".join((title.ljust(widths[0]), *columns)))
+    say("Likeness: to what was asked. At its place: in how many frames the moving thing is where it should be.")
+
+
+def _row(lane: Lane) -> tuple[str, ...]:
+    """Return the cells of a video in the table of the race."""
+    figures = lane.figures
+    likeness = (f"{figures[name]:.1f} dB" for name in ("quality", "last_block_quality"))
+    places = (_share(figures[name]) for name in ("at_its_place", "last_block_at_its_place"))
+    return lane.title, f"{lane.cost:.0%}", *likeness, *places, f"{lane.seconds:.2f}"
+
+
+def _share(value: float) -> str:
+    """Return a share as text; none, if no frame counts."""
+    return "-" if math.isnan(value) else f"{value:.0%}"

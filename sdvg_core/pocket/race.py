@@ -46,14 +46,14 @@ AUTHOR_COLOURS = {"target": OUTCOME_COLOURS[Outcome.FORCED], "drafter": OUTCOME_
 class Lane:
     """One video of the race. `frames`: `f c h w` RGB in [0, 1]. `records`: of its blocks, in order.
 
-    `cost`: as a share of the large model's. `likeness`: to what was asked, in decibels.
+    `cost`: as a share of the large model's. `figures`: what the oracle says of it; see `figures_of`.
     """
 
     title: str
     frames: Tensor
     records: tuple[BlockRecord, ...]
     cost: float
-    likeness: float
+    figures: Mapping[str, float]
 
     @property
     def seconds(self) -> float:
@@ -182,7 +182,7 @@ class _Ground:
         middle = left + LANE_SIDE / 2
         if ended:
             write(pen, middle, top + 26, f"{lane.cost:.0%} of the cost", 30)
-            write(pen, middle, top + 66, f"likeness {lane.likeness:.1f} dB", 30)
+            write(pen, middle, top + 66, f"likeness {lane.figures['quality']:.1f} dB", 30)
             write(pen, middle, top + 98, f"{lane.seconds:.1f} s here", 15, LIGHT.faint)
         elif made < len(lane.records):
             write(pen, middle, top + 26, f"making block {made + 1} of {len(lane.records)}", 18, LIGHT.faint)

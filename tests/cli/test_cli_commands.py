@@ -17,6 +17,7 @@ from sdvg_core.cli import COMMANDS, main, make_parser, racing
 from sdvg_core.loading.load import load_decoder
 from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.weights.latents import load_latents
 from sdvg_core.weights.model_files import KNOWN_MODELS, QUANTISED_FORMATS, converted_name
@@ -168,30 +169,40 @@ def test_demo_races_both_models_against_each(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "out" / "demo" / "001"
     assert {*OUTPUTS, "comparison.mp4"} == set(names(folder))
     printed = capsys.readouterr()
-    device, first, _, _, *lanes, blocks, last = printed.out.splitlines()
+    device, first, _, heads, *lanes, _, blocks, last = printed.out.splitlines()
     assert device.startswith("device: cpu (")
     assert "will make 9 blocks" in first
     assert "redicted" not in printed.out
     assert blocks == "Large model, by rule: 1 to 2; small model, not checked: 3 to 9."
-    form = r"(.*?)  +(\d+)%  +([\d.]+) dB  +([\d.]+)"
+    columns = ["cost", "likeness", "last block", "at its place", "last block", "seconds"]
+    assert re.split("  +", heads.strip()) == columns
+    form = r"(.*?)  +(\d+)%  +([\d.]+) dB  +([\d.]+) dB  +(\d+)%  +(\d+)%  +([\d.]+)"
     small, both, large = (re.fullmatch(form, line).groups() for line in lanes)
     assert [small[0], large[0]] == ["Small model alone", "Large model alone"]
     assert both[0] == "Both: 2 of 9 blocks by the large one"
     assert int(small[1]) < int(both[1]) < int(large[1]) == 100
     assert float(small[2]) < float(both[2]) < float(large[2])
-    assert float(both[3]) == pytest.approx(report(folder)["totals"]["seconds"]["total"], abs=0.01)
+    assert float(small[3]) < float(both[3]) < float(large[3])
+    assert int(small[4]) <= int(both[4]) <= int(large[4]) <= 100
+    assert int(small[5]) <= int(both[5]) <= int(large[5]) <= 100
+    assert float(both[6]) == pytest.approx(report(folder)["totals"]["seconds"]["total"], abs=0.01)
     assert last.startswith(f"Look at {Path('out', 'demo', '001')}: comparison.mp4 shows the race")
     assert "block 9/9" in printed.err
     assert (report(folder)["settings"]["route"]["policy"]["n"], report(folder)["totals"]["forced"]) == (2, 2)
 
 
 def test_racing_videos_equal_those_made_alone(tmp_path, monkeypatch):
-    """Bit for bit, though their blocks are made in turn. Catches: a context or decoder state that two share."""
+    """Bit for bit, though their blocks are made in turn. Catches: a context or decoder state that two share.
+
+    And a last block that is judged with frames of another one.
+    """
     raced = {}
+    figures = []
     pictures = racing.race_frames
 
     def look(lanes, prompt, fps):
         raced.update({lane.title.partition(":")[0]: lane.frames for lane in lanes})
+        figures.extend(lane.figures for lane in lanes)
         return pictures(lanes, prompt, fps)
 
     monkeypatch.setattr(racing, "race_frames", look)
@@ -209,6 +220,9 @@ def test_racing_videos_equal_those_made_alone(tmp_path, monkeypatch):
         assert main([*of, *words, "--output", str(out)]) == 0
         frames = codec.decode(load_latents(out / "latents.safetensors").latents)[0][0]
         assert torch.equal(frames, raced[title])
+    scene = parse(DEFAULT_PROMPT)
+    last_blocks = [float(judge(frames, scene).quality[21:].mean()) for frames in raced.values()]
+    assert [row["last_block_quality"] for row in figures] == last_blocks
 
 
 def test_doctor_reads_weights_by_their_endings(files, tmp_path, capsys):

@@ -42,7 +42,7 @@ def lane(seconds: float, decision: Decision = DRAFTED) -> Lane:
     made = records(seconds, decision=decision)
     count = sum(block.pixel_frames for block in made)
     frames = (torch.arange(count) / 100).view(-1, 1, 1, 1).expand(-1, 3, 16, 16)
-    return Lane("A video", frames, made, cost=0.25, likeness=12.34)
+    return Lane("A video", frames, made, cost=0.25, figures={"quality": 12.34})
 
 
 def test_block_is_shown_once_it_is_made():
