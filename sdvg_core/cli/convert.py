@@ -64,8 +64,12 @@ def run(options: argparse.Namespace) -> int:
         raise BadInput(f"{output.name} is no name for a safetensors file; let it end in .safetensors")
     check_absent(output)
     started = time.monotonic()
-    with _bar(conversion) as watch:
-        errors = conversion.write(output, watch)
+    try:
+        with _bar(conversion) as watch:
+            errors = conversion.write(output, watch)
+    except KeyboardInterrupt:
+        print("what was converted is kept, hidden; the same command goes on", file=sys.stderr)
+        raise
     print(*_lines(errors), sep="\n")
     print(f"{output}: {gigabytes(output.stat().st_size)}, made in {time.monotonic() - started:.0f} s")
     return 0

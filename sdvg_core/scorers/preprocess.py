@@ -67,7 +67,7 @@ def _resize_height(pixels: Tensor, height: int) -> Tensor:
     taps = pixels.index_select(-2, rows).unflatten(-2, (-1, height))  # ... taps height w
     total = taps.mul_(weights).sum(dim=-3, dtype=torch.int32)
     total += ONE // 2
-    total >>= PRECISION
+    total.bitwise_right_shift_(PRECISION)
     return total.clamp_(0, 255)
 
 

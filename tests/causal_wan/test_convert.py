@@ -203,6 +203,7 @@ def test_stopped_conversion_resumes_to_the_same_bytes(form, calls, source, tmp_p
     with monkeypatch.context() as patched:
         patched.setattr(convert, "quantise", stopping)
         assert convert_to(source, form, "--output", str(tmp_path / "b.safetensors")) == 130
+    assert "the same command goes on" in capsys.readouterr().err
     assert names(tmp_path) == [".b.safetensors.unfinished", "wan.safetensors", "whole.safetensors"]
     part = tmp_path / ".b.safetensors.unfinished"
     part.write_bytes(part.read_bytes() + b"half a tensor")
