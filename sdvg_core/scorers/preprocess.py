@@ -65,7 +65,7 @@ def _resize_height(pixels: Tensor, height: int) -> Tensor:
     # Integer sums are exact, so all devices agree with Pillow on every pixel.
     rows, weights = _taps_on(pixels.device, pixels.shape[-2], height)
     taps = pixels.index_select(-2, rows).unflatten(-2, (-1, height))  # ... taps height w
-    total = taps.mul_(weights).sum(dim=-3, dtype=torch.int32)
+    total: Tensor = taps.mul_(weights).sum(dim=-3, dtype=torch.int32)
     total += ONE // 2
     total >>= PRECISION
     return total.clamp_(0, 255)
