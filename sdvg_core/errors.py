@@ -64,6 +64,17 @@ def _shortened(text: str) -> str:
     return f"{text[:half]}{GAP}{text[-half:]}"
 
 
+def quoted(value: object, most: int = 60) -> str:
+    """Return a value as Python writes it, at most `most` characters, for a message.
+
+    Python writes no whole number of over 4,300 digits, inside a list neither, and raises `ValueError`.
+    """
+    try:
+        return f"{value!r:.{most}}"
+    except ValueError:
+        return "a number of many digits"
+
+
 PAGE = Path(__file__).parents[1] / "docs" / "troubleshooting.md"
 """A wheel does not have it."""
 

@@ -15,7 +15,7 @@ from typing import Any, SupportsFloat
 import torch
 from torch import Tensor
 
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from ..settings.parts import faults_of, is_whole, part_name
 from .inputs import BlockCall
 from .types import FiniteChecks, Generated, Span
@@ -31,7 +31,7 @@ def checked_parts(parts: Mapping[str, Any], vae: Any) -> dict[str, Any]:
             size = getattr(part, name, None)
             wanted = getattr(vae, name)
             if role != "scorer" and size not in (None, wanted):
-                raise BadInput(f"the {role} {part_name(part)} has {name} {size!r:.20}; the VAE's is {wanted}")
+                raise BadInput(f"the {role} {part_name(part)} has {name} {quoted(size, 20)}; the VAE's is {wanted}")
     return {role: OutsidePart(role, part) for role, part in parts.items()}
 
 
@@ -74,7 +74,7 @@ class OutsidePart:
             )
             raise self._fault(f"returned {wrong}", "return a tuple of one tensor for each step")
         if not _is_cost(made.cost):
-            raise self._fault(f"returned the cost {made.cost!r:.40}", "return a Cost, or leave it out")
+            raise self._fault(f"returned the cost {quoted(made.cost, 40)}", "return a Cost, or leave it out")
         if call.left_out and len(predictions) + call.left_out != len(self.timesteps):
             fault = f"returned {len(predictions)} predictions where {call.left_out} steps were to be left out"
             raise self._fault(fault, "heed call.left_out, or set target_steps to 0")
@@ -100,7 +100,7 @@ class OutsidePart:
             raise self._fault("returned what JSON cannot hold", "return a dict of texts and numbers") from None
         notes = described.get("notes", [])
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-            raise self._fault(f"returned the notes {notes!r:.40}", "return a list of texts")
+            raise self._fault(f"returned the notes {quoted(notes, 40)}", "return a list of texts")
         return {**described, "notes": (*notes, outside_note(self.name, self.inner))}
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from .execution import AUTO
 from .fields import check_fields, setting, settings_of
 from .schedules import Schedule, get_schedule
@@ -194,7 +194,7 @@ SWITCHED: Mapping[str, Rolling] = {"krea-14b": Rolling(window=6), "custom": ROLL
 def get_preset(name: str) -> Preset:
     """Return a preset by name. Raises `BadInput` with the list of names."""
     if not isinstance(name, str) or name not in PRESETS:
-        raise BadInput(f"there is no preset {name!r:.60}; choose among {', '.join(PRESETS)}")
+        raise BadInput(f"there is no preset {quoted(name)}; choose among {', '.join(PRESETS)}")
     return Preset(name=name, **PRESETS[name])
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from .fields import check_fields, setting
 
 AUTO: Literal["auto"] = "auto"
@@ -68,4 +68,4 @@ class Execution:
 def check_device_name(name: str) -> None:
     """Raise `BadInput` unless a name has the form of a device's."""
     if not re.fullmatch("cpu|cuda(:[0-9]{1,3})?", name):
-        raise BadInput(f"there is no device {name!r:.60}; use cpu, cuda, or one of several such as cuda:1")
+        raise BadInput(f"there is no device {quoted(name)}; use cpu, cuda, or one of several such as cuda:1")

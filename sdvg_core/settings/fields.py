@@ -18,12 +18,12 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 
 TYPE_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text", Path: "a path"}
 _T = TypeVar("_T")
 LARGEST_INTEGER = 2**64
-"""Largest whole number accepted for a float."""
+"""Largest whole number accepted where no limit is stated, and for a float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,9 @@ class Setting:
             least = -math.inf if self.least is None else self.least
             most = math.inf if self.most is None else self.most
             if not least <= fitted <= most:
-                raise BadInput(f"{self.called or self.name} is {fitted!r:.60}; give {self._range()}")
+                raise BadInput(f"{self.called or self.name} is {quoted(fitted)}; give {self._range()}")
+            if isinstance(fitted, int) and abs(fitted) > LARGEST_INTEGER:
+                raise BadInput(f"{self.called or self.name} is {quoted(fitted)}; give a smaller number")
         if self.check and fitted is not None:
             self.check(fitted)
         return fitted
@@ -85,7 +87,7 @@ class Setting:
         ways = [_called(kind) for kind in self.kinds if get_origin(kind) is not Literal and kind is not NoneType]
         if self.choices and not ways and isinstance(value, str):
             return f"there is no {self.called or self.name} {value!r:.60}; choose one of {', '.join(self.choices)}"
-        return f"{self.called or self.name} is {value!r:.80}; give {' or '.join([*self.choices, *ways])}"
+        return f"{self.called or self.name} is {quoted(value, 80)}; give {' or '.join([*self.choices, *ways])}"
 
 
 def setting(default: Any = MISSING, *, factory: Any = MISSING, **details: Any) -> Any:
@@ -175,10 +177,10 @@ def from_json(kind: type[_T], data: Any) -> _T:
     """Return the settings that `as_json` wrote. Raises `BadInput` for anything else."""
     known = settings_of(kind)
     if not isinstance(data, Mapping) or data.get("kind") != kind.__name__:
-        raise BadInput(f"{data!r:.60} is no {kind.__name__}; give settings as a run wrote them")
+        raise BadInput(f"{quoted(data)} is no {kind.__name__}; give settings as a run wrote them")
     if unknown := data.keys() - known.keys() - {"kind"}:
-        names = ", ".join(sorted(map(str, unknown)))
-        raise BadInput(f"a {kind.__name__} of this version has no {names!a:.60}; leave it out")
+        names = ", ".join(sorted(map(quoted, unknown)))
+        raise BadInput(f"a {kind.__name__} of this version has no {names:.60}; leave it out")
     return kind(**{name: _read_json(known[name], value) for name, value in data.items() if name != "kind"})
 
 
@@ -192,7 +194,7 @@ def _read_json(setting: Setting, data: Any) -> Any:
         if data.get("kind") == kind.__name__:
             return from_json(kind, data)
     ways = " or ".join(kind.__name__ for kind in kinds) or "another value"
-    raise BadInput(f"{setting.name} is {data.get('kind')!a:.40}; give {ways}")
+    raise BadInput(f"{setting.name} is {quoted(data.get('kind'), 40)}; give {ways}")
 
 
 def fit_value(kind: Any, value: Any) -> Any:

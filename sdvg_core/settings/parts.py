@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from ..errors import BadInput, first_line
+from ..errors import BadInput, first_line, quoted
+from .fields import LARGEST_INTEGER
 
 Role = Literal["drafter", "target", "codec", "scorer", "router"]
 Fits = tuple[Callable[[Any], bool], str]
@@ -16,8 +17,8 @@ MISSING = object()
 
 
 def is_whole(value: Any, least: int) -> bool:
-    """True for a whole number from `least` on; True and False are none."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    """True for a whole number from `least` on that is not absurdly large; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST_INTEGER
 
 
 def are_timesteps(value: Any) -> bool:
@@ -75,7 +76,7 @@ def check_part(role: Role, part: Any) -> None:
                     f"{part_name(part)} is no {role} without {name}; give it what sdvg_core.{protocol} has"
                 )
             if value is not MISSING and not fits(value):
-                raise BadInput(f"the {role} {part_name(part)} has {name} {value!r:.30}; give it {words}")
+                raise BadInput(f"the {role} {part_name(part)} has {name} {quoted(value, 30)}; give it {words}")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from .fields import check_fields, setting
 from .route import Budget, Route
 
@@ -146,16 +146,16 @@ def blocks_in(frames: int) -> int:
 def check_blocks(blocks: int) -> None:
     """Raise `BadInput` unless a video can have this many blocks."""
     if not isinstance(blocks, int) or isinstance(blocks, bool) or not 1 <= blocks <= MOST_BLOCKS:
-        raise BadInput(f"a video cannot have {blocks!r:.60} blocks; give 1 to {MOST_BLOCKS} (the paper uses 9)")
+        raise BadInput(f"a video cannot have {quoted(blocks)} blocks; give 1 to {MOST_BLOCKS} (the paper uses 9)")
 
 
 def check_directions(letters: str, blocks: int) -> None:
     """Raise `BadInput` unless there is a valid letter for every block of a run, or none at all."""
     if not isinstance(letters, str) or set(letters) - {ROUTE_DECIDES, *DIRECTION_LETTERS}:
         known = f"{ROUTE_DECIDES} (route), {LETTERS_IN_SHORT}"
-        raise BadInput(f"unknown letters in the directions {letters!r:.60}; write per block {known}")
+        raise BadInput(f"unknown letters in the directions {quoted(letters)}; write per block {known}")
     if letters and len(letters) != blocks:
-        problem = f"the {len(letters)} directions {letters!r:.60} are not one for each of the {blocks} blocks"
+        problem = f"the {len(letters)} directions {quoted(letters)} are not one for each of the {blocks} blocks"
         raise BadInput(f"{problem}; add or remove some ({ROUTE_DECIDES}: the route decides), or leave them empty")
 
 
@@ -199,11 +199,11 @@ def read_strength(text: str) -> Strength:
         return Strength(skip=STRENGTHS[text])
     try:
         share = float(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         share = 0.0
     if not LEAST_SHARE <= share <= 1:
         raise BadInput(
-            f"{text!r:.40} is not a strength; give {', '.join(STRENGTHS)} or a number from {LEAST_SHARE} to 1"
+            f"{quoted(text, 40)} is not a strength; give {', '.join(STRENGTHS)} or a number from {LEAST_SHARE} to 1"
         )
     return Strength(share=share)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from .decision import (
     BAILED_OUT,
     BY_DIRECTION,
@@ -267,7 +267,7 @@ class Custom:
             kept = self.router.keep(place, score)
         if not isinstance(kept, bool):
             name = type(self.router).__name__
-            answer = f"answered {kept!r:.20} for block {place + 1}"
+            answer = f"answered {quoted(kept, 20)} for block {place + 1}"
             raise BadInput(f"the router {name:.40} {answer}; return True or False")
         return kept
 
@@ -389,5 +389,5 @@ def lower_handover(route: Route, most: int) -> Route:
 def route_preset(name: str) -> Route:
     """Return a route by name. Raises `BadInput` for an unknown name."""
     if checked(name, str, "preset") not in ROUTE_PRESETS:
-        raise BadInput(f"there is no route preset {name!r:.60}; choose one of {', '.join(ROUTE_PRESETS)}")
+        raise BadInput(f"there is no route preset {quoted(name)}; choose one of {', '.join(ROUTE_PRESETS)}")
     return ROUTE_PRESETS[name]

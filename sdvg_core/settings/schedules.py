@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from .fields import float32
 
 SHIFT = 5.0
@@ -100,8 +100,10 @@ def get_schedule(name: str) -> Schedule:
         timesteps = [float(part) for part in name.split(",", MOST_STEPS)]
     except (ValueError, AttributeError):
         names = ", ".join(SCHEDULES)
-        raise BadInput(f"there is no schedule {name!r:.60}; choose {names}, or timesteps as 1000,750,500") from None
+        raise BadInput(
+            f"there is no schedule {quoted(name)}; choose {names}, or timesteps as 1000,750,500"
+        ) from None
     falling = all(a > b for a, b in pairwise(timesteps))
     if not (falling and timesteps[0] <= 1000 and timesteps[-1] >= 0):
-        raise BadInput(f"the timesteps {name!r:.60} do not fall from 1000 at most to 0; put them in order")
+        raise BadInput(f"the timesteps {quoted(name)} do not fall from 1000 at most to 0; put them in order")
     return raw(timesteps)

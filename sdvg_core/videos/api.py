@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..devices.device import pick_device, resolved_threads
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 from ..pocket import POCKET
 from ..pocket.grammar import understood
 from ..pocket.trained_set import pocket_options
@@ -44,7 +44,7 @@ def make(
     model_folder: Path = checked(models, Path, "models")
     output: Path = checked("out" if out is None else out, Path, "out")
     if not callable(say):
-        raise BadInput(f"say is {say!r:.60}; give a function of a line, such as print")
+        raise BadInput(f"say is {quoted(say)}; give a function of a line, such as print")
     embedded = model_folder == POCKET
     check_prompt(prompt)
     prompts = (read_video_prompt(prompt),)

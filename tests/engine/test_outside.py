@@ -72,6 +72,23 @@ def test_wrong_attribute_is_refused_by_name(role, name, value):
         check_part(role, part)
 
 
+HUGE = 10**5000
+"""A number that Python does not write out."""
+ABSURD = {
+    "attribute": lambda: check_part("drafter", model((GOOD,), block_frames=HUGE)),
+    "size": lambda: checked("codec", Part(**{**vars(VAE), "spatial_stride": HUGE})),
+    "cost": lambda: checked("drafter", model((), generate=lambda call: Generated((GOOD,), HUGE))).generate(call()),
+    "answer": lambda: Custom(Part(needs_scorer=False, keep=lambda *_: HUGE)).decide(1, (0.5,)),
+}
+
+
+@pytest.mark.parametrize("use", ABSURD.values(), ids=ABSURD)
+def test_absurd_number_of_a_part_is_refused(use):
+    """Catches: a refusal that ends in Python's own error, as it writes the number out."""
+    with pytest.raises(BadInput, match="a number of many digits"):
+        use()
+
+
 def test_incomplete_router_is_refused_by_the_route():
     with pytest.raises(BadInput, match="Part is no router without needs_scorer"):
         Route(Custom(Part(keep=max)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import NoneType
@@ -13,11 +14,13 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.context import get_preset
 from sdvg_core.settings.execution import Execution
-from sdvg_core.settings.fields import Setting, as_json, from_json, settings_of
+from sdvg_core.settings.fields import LARGEST_INTEGER, Setting, as_json, from_json, settings_of
 from sdvg_core.settings.load import LoadOptions, ModelOptions
-from sdvg_core.settings.request import VideoRequest
-from sdvg_core.settings.route import Budget, Custom, First, Gate, Quantile, Route, Stride, WorstFrame
+from sdvg_core.settings.request import VideoRequest, check_blocks, read_strength
+from sdvg_core.settings.route import Budget, Custom, First, Gate, Quantile, Route, Stride, WorstFrame, route_preset
+from sdvg_core.settings.schedules import get_schedule
 
 from .answers import answer, spoken_badly
 
@@ -36,7 +39,9 @@ KINDS: dict[type, dict[str, Any]] = {
 }
 """Settings, each with the values that it needs."""
 IDS = [kind.__name__ for kind in KINDS]
-NUMBERS = st.integers() | st.floats() | st.sampled_from((10**400, -(2**64), 2**53 + 1))
+ABSURD = (10**5000, -(10**5000), 10**400, -(2**64), 2**53 + 1)
+"""Of over 4,300 digits Python writes none."""
+NUMBERS = st.integers() | st.floats() | st.sampled_from(ABSURD)
 WORDS = st.text(max_size=10) | st.sampled_from(("inf", "nan", "\0", "\ud800", "x" * 300, "own", "auto", "1,2"))
 LEAVES = st.none() | st.booleans() | NUMBERS | WORDS | st.binary(max_size=3) | st.builds(object)
 VALUES = LEAVES | st.lists(LEAVES, max_size=3) | st.dictionaries(WORDS, LEAVES, max_size=2)
@@ -61,6 +66,13 @@ def test_value_fits_its_field_or_is_refused(kind: type, data: st.DataObject, val
         assert taken <= setting.most
 
 
+@pytest.mark.parametrize("read", [get_preset, route_preset, get_schedule, read_strength, check_blocks])
+def test_absurd_number_is_refused_where_words_are(read: Callable[[Any], object]) -> None:
+    """Catches: a refusal that ends in Python's own error, as it writes the number out."""
+    with pytest.raises(BadInput, match="a number of many digits"):
+        read(10**5000)
+
+
 def legal(setting: Setting) -> st.SearchStrategy[Any]:
     """Draw a value that a setting should take."""
     return st.one_of([of_kind(kind, setting) for kind in setting.kinds if kind is not Custom])
@@ -72,7 +84,7 @@ def of_kind(kind: Any, setting: Setting) -> st.SearchStrategy[Any]:
     if kind is float:
         return st.floats(setting.least, setting.most, allow_nan=False)
     if kind is int:
-        return st.integers(setting.least, setting.most)
+        return st.integers(setting.least, LARGEST_INTEGER if setting.most is None else setting.most)
     if kind is bool:
         return st.booleans()
     if kind is NoneType:
