@@ -215,7 +215,8 @@ def check_compatible(
             problem = f"the VAE has {latent_channels} latent channels and the {model.name} {model.latent_channels}"
             raise BadInput(f"{problem}; load models and VAE of one family")
     check_sub_blocks(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
-    if route.target_steps > (most := len(target.timesteps)):
+    has_target = any(_may_be_remade(route, block) for block in blocks)
+    if has_target and route.target_steps > (most := len(target.timesteps)):
         problem = f"target_steps is {route.target_steps}, and the {target.name} makes {count(most, 'step')}"
         raise BadInput(f"{problem}; give {most} at most, or 0 for all")
     if not any(_may_hand_over(route, block) for block in blocks):

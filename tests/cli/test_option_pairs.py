@@ -228,9 +228,11 @@ def test_gate_beside_stated_first_blocks_is_noted(tmp_path, capsys):
         "--preset fast --handover 2",
         "--policy first --forced-blocks 1 --target-steps 2",
         "--policy always-target --directions tt --target-steps 2",
+        "--policy first --forced-blocks 0 --target-steps 5",
     ],
 )
 def test_option_without_effect_is_noted(tmp_path, capsys, words):
+    """Catches also: a limit compared with the drafter's steps, where no block needs a target."""
     base = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT, "--blocks", "2", "--size", "16x16"]
     assert main(override(base, *words.split(), "--output", str(tmp_path / "out"))) == 0
     assert "sdvg: Without effect" in capsys.readouterr().err
