@@ -317,7 +317,7 @@ def test_rewound_window_equals_a_new_one(kind, sizes):
     choose = random.Random(10 * frames + undo)
     model = windowed(frames, undo, **WINDOWS[kind])
     choices: list[tuple[int, int]] = []
-    for _ in range(24):
+    for _ in range(12):
         choices = choices[: len(choices) - choose.randrange(min(len(choices), 4) + 1)]
         choices += [(choose.randrange(2), choose.randrange(2)) for _ in range(choose.randrange(4))]
         prompt = choose.randrange(2)

@@ -147,7 +147,7 @@ def test_documented_command_of_embedded_models_works(command, tmp_path, monkeypa
     (tmp_path / "story.txt").write_text("1: a red ball\n5: a blue box\n", encoding="utf-8")
     Image.new("RGB", (40, 40), "red").save(tmp_path / "picture.png")
     write_mp4(tmp_path / "clip.mp4", torch.rand(21, 3, 64, 64), fps=16)
-    assert main(override(arguments_of(command), "--blocks", "2")) == 0
+    assert main(override(arguments_of(command), "--blocks", "2", "--size", "32x32")) == 0
     assert [path.parent.name for path in tmp_path.rglob("video.mp4")] in (
         ["001"],
         ["0001", "0002"],
