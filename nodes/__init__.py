@@ -23,7 +23,7 @@ class SDVGExtension(ComfyExtension):
         # ComfyUI shows an error's module, here a path in custom_nodes, unless it is `builtins`.
         BadInput.__module__ = "builtins"
         register_reward_folder()
-        register_routes()
+        register_routes(SpeculativeSampler.validate_inputs)
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
         """Return the node classes."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import comfy.model_management as mm
 from comfy.model_patcher import ModelPatcher
 
 from ...sdvg_core.engine.reuse import GIGABYTE
+from ...sdvg_core.errors import BadInput
 from ..host import reuse
 from .asked import Trace, asked_next
 from .forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, forecast_run, seconds_of
 from .live import RUNS, LiveRun, LiveRuns
-from .signature import signature
+from .signature import SAMPLER, UNREADABLE, signature
+
+Check = Callable[..., object]
+"""The sampler's `validate_inputs`."""
 
 
 def ended(run: LiveRun, patchers: Iterable[ModelPatcher]) -> None:
@@ -55,6 +60,22 @@ def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
     decoding = {run: blocks_to_decode(keys) for run, keys in known.items() if run in loading}
     forecasts = {node: _by_run(prompt, node, runs, loading, decoding) for node in asked}
     return {"asked": asked, "forecast": forecasts, "loading": loading, "decoding": decoding}
+
+
+def refusals(prompt: Any, check: Check) -> dict[str, str]:
+    """Return why the samplers of an API prompt would be refused as it is queued, by node."""
+    named = inspect.signature(check).parameters
+    sentences = {}
+    for name, node in prompt.items() if isinstance(prompt, dict) else ():
+        try:
+            if node["class_type"] == SAMPLER:
+                inputs = {key: value for key, value in node["inputs"].items() if key in named}
+                check(**{key: None if isinstance(value, list) else value for key, value in inputs.items()})
+        except BadInput as problem:
+            sentences[name] = str(problem)
+        except UNREADABLE:
+            continue
+    return sentences
 
 
 def _by_run(

@@ -11,7 +11,7 @@ from aiohttp import web
 from server import PromptServer
 
 from ...sdvg_core.errors import BadInput
-from .answers import forecast
+from .answers import Check, forecast, refusals
 from .kept import FORGOTTEN, find_kept, write_kept
 from .live import RUNS, LiveRuns
 
@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 ALL_RUNS = "/sdvg/runs"
 
 
-def register_routes() -> None:
-    """Add our routes to ComfyUI's server, if there is one."""
+def register_routes(check: Check) -> None:
+    """Add our routes to ComfyUI's server, if there is one. `check`: of the sampler's inputs."""
     server = getattr(PromptServer, "instance", None)
     if server is None:
         return
@@ -49,7 +49,9 @@ def register_routes() -> None:
 
     @server.routes.post(ALL_RUNS)
     async def post_runs(request: web.Request) -> web.Response:
-        return web.json_response({"runs": RUNS.all(), **forecast(await read(request), RUNS)})
+        prompt = await read(request)
+        refused = await asyncio.to_thread(refusals, prompt, check)  # reads locks from the disk
+        return web.json_response({"runs": RUNS.all(), "refused": refused, **forecast(prompt, RUNS)})
 
     @server.routes.post("/sdvg/stop")
     async def stop(request: web.Request) -> web.Response:

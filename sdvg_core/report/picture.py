@@ -153,7 +153,8 @@ def _header(report: RunReport) -> list[str]:
     """Return the lines above the columns: blocks by the small model, seconds, and prompts that are not hidden."""
     speed = f", {speed_in_words(report)} (predicted)" if report.speed_up else ""
     prompts = dict.fromkeys(record.prompt for record in report.blocks if not is_hidden(record.prompt))
-    lines = [acceptance(report), f"{report.seconds.total:.1f} s{speed}", " / ".join(prompts)]
+    seconds = f"{report.seconds.total:.1f} s{speed}" if report.blocks else ""
+    lines = [acceptance(report), seconds, " / ".join(prompts)]
     return [fitted(line, FONT_SIZE, PICTURE_WIDTH - 2 * MARGIN) for line in lines if line]
 
 

@@ -89,6 +89,9 @@ def summarise(report: RunReport) -> str:
 
 
 def _figures(report: RunReport) -> Iterator[str]:
+    if not report.blocks:
+        yield acceptance(report)
+        return
     blocks = count(len(report.blocks), "block")
     frames = count(report.pixel_frames, "pixel frame")
     yield f"{blocks}, {frames}, {report.pixel_frames / report.fps:.1f} s at {report.fps:g} fps"
@@ -142,6 +145,8 @@ def ranges(numbers: Sequence[int]) -> str:
 def acceptance(report: RunReport) -> str:
     """Return counts of blocks by the small model, and of scored drafts that were kept."""
     tally = report.tally
+    if not tally.blocks:
+        return "no new block: all of them were locked"
     drafted = f"{tally.accepted} of {count(tally.blocks, 'block')} by the small model"
     if not tally.scored:
         return drafted

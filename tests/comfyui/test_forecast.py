@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 from comfy_page import call, write_modules
-from running_server import POCKET, ROUTER, SAMPLER, node, pocket
+from running_server import GONE, POCKET, ROUTER, SAMPLER, Refused, change, node, pocket
 from sdvg_pack.nodes.page.asked import Asked, Trace
 from sdvg_pack.nodes.page.forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, forecast_run, seconds_of
 from sdvg_pack.sdvg_core.settings.decision import Decision, Reason
@@ -228,6 +228,44 @@ def made(run="a", outcomes=OUTCOMES, scores=SCORES, scored_frames=range(FRAMES),
         for number, outcome, score in zip(numbers, outcomes, scores, strict=False)
     }
     return Trace(run, of_run, decisions, digests=list(digests))
+
+
+REFUSED = (
+    {"width": 96},
+    {"height": 96},
+    {"blocks": 1},
+    {"kept_blocks": "2:0123456789abcdef"},
+    {"kept_blocks": "two"},
+    {"directions": "q"},
+    {"takes": "1"},
+    {"width": 72},
+)
+"""Inputs that a run with two locked blocks is refused for."""
+
+
+@pytest.fixture(scope="module")
+def locked(server):
+    """The prompt of a run with two locked blocks, and the run that they are from."""
+    prompt = pocket(blocks=3, sampler__seed=SEED + 40)
+    info, _ = events_of(server, prompt)
+    return change(prompt, sampler__kept_blocks=f"2:{info['digests'][1]}"), info["run"]
+
+
+@pytest.mark.parametrize("values", REFUSED, ids=str)
+def test_server_names_a_refusal_before_the_run(server, locked, values):
+    """Catches: a run that is forecast, and then refused; another sentence than the refusal's own."""
+    prompt = change(locked[0], **{f"sampler__{name}": value for name, value in values.items()})
+    sentence = server.ask("/sdvg/runs", prompt)["refused"][SAMPLER]
+    with pytest.raises(Refused) as refusal:
+        server.queue(prompt)
+    assert sentence in " ".join(refusal.value.errors[SAMPLER])
+
+
+@pytest.mark.parametrize("values", [{}, {"seed": 1}, {"takes": "1:2"}, {"blocks": 5}, {"target": GONE}], ids=str)
+def test_server_names_no_refusal_of_a_usable_run(server, locked, values):
+    """What is locked stays, so another seed or take makes the others alone. Catches: a refusal of what runs."""
+    prompt = change(locked[0], **{f"sampler__{name}": value for name, value in values.items()})
+    assert server.ask("/sdvg/runs", prompt)["refused"] == {}
 
 
 def forecast(trace, *others, at_hand=AT_HAND, **changes):

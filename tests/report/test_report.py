@@ -253,6 +253,15 @@ def test_settings_hold_json_values_alone():
         report(of_every_reason(), settings={"drafter": Path("small.pt")}).as_dict()
 
 
+def test_film_of_locked_blocks_has_no_counts():
+    """Catches: *0 of 0 blocks* over a film. The kind: a count, a rate or seconds of nothing."""
+    run = report([], settings={"kept": {"blocks": 9, "digest": "a"}}, notes=("Blocks 1 to 9 were locked.",))
+    title, note = summarise(run).splitlines()
+    assert "locked" in title
+    assert "0" not in title
+    assert note == run.notes[0]
+
+
 def test_summary_counts_all_and_checked_blocks():
     run = report(of_every_reason(), notes=("A note.",))
     assert summarise(run).splitlines() == [
