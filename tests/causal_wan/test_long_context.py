@@ -197,11 +197,14 @@ def test_memrope_keeps_means_of_frames_that_left():
     assert not torch.allclose(ours[5], video({"relative": True, "window": 12, "sink": 5})[5], atol=1e-3)
 
 
-@pytest.mark.parametrize("memory, kept", [("window", 3), ("deep-sink", 12), ("memrope", 5)])
-def test_memory_is_a_part_of_the_window(memory, kept):
-    settings = Rolling(sink=3, context_memory=memory)
+@pytest.mark.parametrize(
+    "memory, window, kept", [("window", 21, 3), ("deep-sink", 21, 12), ("deep-sink", 12, 6), ("memrope", 21, 5)]
+)
+def test_memory_is_a_part_of_the_window(memory, window, kept):
+    """Catches: four sevenths of another window than the usual one, rounded before they are taken four times."""
+    settings = Rolling(sink=3, window=window, context_memory=memory)
     context = model_context(settings, None)
-    assert (context.window, context.sink, context.means) == (21, kept, memory == "memrope")
+    assert (context.window, context.sink, context.means) == (window, kept, memory == "memrope")
     assert context.relative == (memory != "window")
     with pytest.raises(BadInput, match="no room"):
         Preset(name="narrow", context=replace(settings, window=5))
@@ -230,16 +233,18 @@ def test_second_prompt_with_a_cut_begins_a_scene():
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_recompute_can_keep_the_first_frame(cut):
-    """Before the newest ones. Catches: it is encoded again, pixels are asked for, a cut is not known here."""
+    """Before the newest ones. Catches: it is encoded again, pixels are asked for, a cut is not known here, or is as
+    far away as the clip is long.
+    """
     codec = EchoCodec()
     prompt = CUT if cut else SECOND
     model = make_generator(1, codec, "recompute", keep_first=True, frames=3)
     assert model.anchor_horizon == 0
-    latents = [torch.randn(1, 4, 3, *SIZE, generator=generator_of(i)) for i in range(4)]
+    latents = [torch.randn(1, 4, 3, *SIZE, generator=generator_of(i)) for i in range(8)]
     history = History()
-    for span, block in zip(plan_spans(4, 3), latents, strict=True):
+    for span, block in zip(plan_spans(8, 3), latents, strict=True):
         history = history.commit(Block(span, block, PROMPT))
-    span = plan_spans(5, 3)[4]
+    span = plan_spans(9, 3)[8]
     ours = model.generate(BlockCall(history, span, make_noise(), prompt)).latents
 
     class Known:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sdvg_core.causal_wan import forward
 from sdvg_core.devices import compiling, device, streaming
-from sdvg_core.devices.device import cpu_quota, device_clock, pick_device, resolved_threads
+from sdvg_core.devices.device import arithmetic_on, cpu_quota, device_clock, pick_device, resolved_threads
 from sdvg_core.devices.streaming import LayerStream
 from sdvg_core.errors import BadInput
 from sdvg_core.loading.headers import check_models
@@ -74,6 +74,23 @@ def test_threads_set_by_the_user_stay(thread_counts, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     with resolved_threads(embedded=True):
         assert thread_counts == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "setting", "other"),
+    [
+        (torch, "get_num_threads", 7),
+        (torch, "get_float32_matmul_precision", "medium"),
+        (torch, "are_deterministic_algorithms_enabled", True),
+        (torch.backends.cpu, "get_cpu_capability", "another"),
+        (device, "versions_on", {"torch": "another"}),
+    ],
+)
+def test_arithmetic_tells_what_changes_bits(monkeypatch, owner, setting, other):
+    """Catches: a video of other threads, instructions or versions that counts as this one, finished."""
+    usual = arithmetic_on(CPU)
+    monkeypatch.setattr(owner, setting, lambda *_: other)
+    assert arithmetic_on(CPU) != usual
 
 
 @pytest.mark.parametrize("text", ["max 100000", "", "a b c", "few 100000", None])

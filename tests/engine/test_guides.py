@@ -346,11 +346,15 @@ def test_both_schedules_must_share_the_skipped_steps(drafter, target, skip, faul
         (0.8, (952.4, 882.4, 769.2, 555.6, 0)),
         (0.6, (882.4, 803.6, 681.8, 468.8, 0)),
         (0.5, (833.3, 750, 625, 416.7, 0)),
+        (0.333, (714.0, 623.7, 498.8, 311.6, 0)),
         (0.2, (555.6, 468.8, 357.1, 208.3, 0)),
     ],
 )
 def test_share_lowers_the_steps_as_krea_does(share, timesteps):
-    """Against figures computed by hand: positions linspace(1000 p, 0, 5), shifted by 5."""
+    """Against figures computed by hand: positions linspace(1000 p, 0, 5), rounded down, shifted by 5.
+
+    Catches: positions rounded to the nearest.
+    """
     steps = lowered(get_schedule("reference5"), share)
     assert [round(step.timestep, 1) for step in steps] == list(timesteps)
     assert all(step.sigma == pytest.approx(step.timestep / 1000, abs=5.1e-3) for step in steps)

@@ -287,9 +287,10 @@ def test_still_before_an_animation_is_left_out(tmp_path):
     assert numbers(path) == [1 + number for number in MOMENTS]
 
 
-def test_frames_without_times_last_a_tenth_second(tmp_path):
-    """A tenth of a second. Catches: an animation of no length."""
-    assert numbers(moving(tmp_path / "a.gif", durations=(0, 0, 0))) == [0, 0, 1, 1, 2]
+@pytest.mark.parametrize("milliseconds", [0, 10])
+def test_frames_too_short_last_a_tenth_second(milliseconds, tmp_path):
+    """As in browsers. Catches: an animation of no length, or one in fast motion, of the shortest time of a GIF."""
+    assert numbers(moving(tmp_path / "a.gif", durations=(milliseconds,) * 3)) == [0, 0, 1, 1, 2]
 
 
 def test_pages_and_animations_keep_every_picture(tmp_path):

@@ -13,10 +13,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+import torch
 
 import sdvg_core.report.run_report
 from sdvg_core.engine.records import BlockRecord, Seconds
-from sdvg_core.engine.types import Cost
+from sdvg_core.engine.types import Cost, Span
 from sdvg_core.errors import BadInput
 from sdvg_core.report.assemble import assemble_report
 from sdvg_core.report.picture import route_picture
@@ -27,7 +28,7 @@ from sdvg_core.settings.decision import Decision, Reason
 from sdvg_core.settings.route import Route, TargetOnly
 from tests.support.routers import planned_route
 from tests.support.sample_reports import SECONDS, of_every_reason, record, report, route
-from tests.support.tiny import make_engine, planned
+from tests.support.tiny import PROMPT, condition, make_engine, planned
 
 SCHEMA = json.loads(
     Path(sdvg_core.report.run_report.__file__).with_name("report.schema.json").read_text(encoding="utf-8")
@@ -90,6 +91,14 @@ def test_targets_blocks_predict_target_only_seconds():
     half = replace(blocks[1], handover=4)  # the target would also make the steps that were handed over
     more = report((), blocks=(blocks[0], half, *blocks[2:])).target_only_seconds
     assert more == pytest.approx(seconds + 4 * 4.0 / 3)
+
+
+def test_block_after_a_start_image_counts_as_typical():
+    """Catches: block 0 left out of the prediction for its number, though an image before it gives it context."""
+    first = replace(by_target(0, 9.0, 0.5, 1.0, 1), span=Span(0, 3, 3))
+    blocks = (first, *(by_target(index, 4.0, 0.5, 3.0, 2) for index in (1, 2, 3)))
+    seconds = report((), blocks=blocks).target_only_seconds
+    assert seconds == pytest.approx((9.0 + 0.5 + 1.0) + 3 * (4.0 + 0.5 + 1.5))
 
 
 @pytest.mark.parametrize("changes", [{"reused": True}, {"decodes": 0}, {"target": Cost()}, {"draft": Cost()}])
@@ -167,6 +176,24 @@ def notes_of(records: Sequence[BlockRecord], blocks: int, kept: Mapping[str, Any
     run = planned(make_engine(), Route(TargetOnly()), blocks=blocks)
     asked = {"notes": (), "request": {}, "load": {}}
     return assemble_report(run, records, {}, fps=16, versions={}, kept=kept, **asked).notes
+
+
+@pytest.mark.parametrize(("clip_frames", "cuts"), [(0, [3]), (6, [3]), (9, None)])
+def test_cut_in_new_blocks_is_reported(clip_frames, cuts):
+    """Catches: a cut at the first block after a clip that is left out, and one within the clip that is not."""
+    scene = replace(condition(6), cut=True)
+    engine = make_engine()
+    given = torch.zeros(1, engine.codec.latent_channels, clip_frames, 4, 4) if clip_frames else None
+    run = planned(
+        engine,
+        Route(TargetOnly()),
+        blocks=4,
+        given=given,
+        condition_of=lambda index: PROMPT if index < 2 else scene,
+    )
+    asked = {"notes": (), "request": {}, "load": {}}
+    settings = assemble_report(run, [record(FORCED)] * 4, {}, fps=16, versions={}, **asked).settings
+    assert settings.get("cuts") == cuts
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,16 @@ def test_each_row_of_a_table_is_a_video(tmp_path, name):
     assert [(*prompt.texts, prompt.seed, prompt.first) for prompt in prompts] == ROWS
 
 
+@pytest.mark.parametrize(
+    "name, text", [("a.csv", "prompt,seed\na sea,0\n"), ("a.jsonl", '{"prompt": "a sea", "seed": 0}\n')]
+)
+def test_seed_of_zero_in_a_table_counts(tmp_path, name, text):
+    """Catches: a number that is taken for none, as it counts as false, so the video has the usual seed."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    (prompt,) = read_prompt_list(tmp_path / name)
+    assert prompt.seed == 0
+
+
 def test_prompt_of_a_table_may_change(tmp_path):
     (tmp_path / "a.csv").write_text('prompt\n"1: a sea\n5: a storm"\na lake\n', encoding="utf-8")
     first, second = read_prompt_list(tmp_path / "a.csv")
@@ -56,6 +66,7 @@ REFUSED = {
     ("a.jsonl", '["a sea"]\n'): "is no object",
     ("a.jsonl", '{"prompt": 5}\n'): "the prompt is empty",
     ("a.jsonl", '{"prompt": "a sea", "seed": true}\n'): "seed is True",
+    ("a.jsonl", '{"prompt": "a sea", "first": false}\n'): "first is False",
     ("a.jsonl", '{"prompt": "a sea", "text": "x"}\n'): "column 'text'",
     ("a.jsonl", "[" * 100_000): "nested too deeply",
     ("a.json", '[\n{"prompt": "a sea"}\n]'): "save it as .jsonl",

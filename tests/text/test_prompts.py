@@ -60,8 +60,9 @@ def test_impossible_line_is_refused(text, fault) -> None:
 
 
 def test_prompt_that_no_block_reaches_is_noted() -> None:
-    (note,) = notes_on_starts(read_prompt("a sea\n9: a storm\n12: a lake").starts, range(9))
-    assert "block 12 on is not shown" in note
+    """Catches: the block right after the last one, which counts as reached."""
+    (note,) = notes_on_starts(read_prompt("a sea\n9: a storm\n10: a lake").starts, range(9))
+    assert "block 10 on is not shown" in note
 
 
 @pytest.mark.parametrize(

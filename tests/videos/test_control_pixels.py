@@ -101,6 +101,15 @@ def test_soft_edge_leaves_kept_pixels_alone():
     assert 0 < fading[-1] < fading[0] < 1
 
 
+@pytest.mark.parametrize("first", [0, 3, 4, 5, 7])
+def test_given_frames_are_not_pasted_over(first):
+    """In pieces of any beginning. Catches: the last frame of a clip to continue under what its control keeps."""
+    white = Footage(torch.ones(9, 3, ROWS, COLUMNS), "white.mp4.")
+    control = ControlFootage(footage=white, mask=mask_of([], frames=9), new=5)
+    pasted = control.paste(torch.zeros(1, 9 - first, 3, ROWS, COLUMNS), first)
+    assert pasted[0, :, 0, 0, 0].tolist() == [float(frame >= 5) for frame in range(first, 9)]
+
+
 # --- length
 
 

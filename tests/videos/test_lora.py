@@ -194,6 +194,18 @@ def test_note_names_what_a_model_does_not_take(files, checkpoint, tmp_path):
     assert f"nothing from 1 tensor of the LoRA style.safetensors:2, the first {extra}" in of_drafter
 
 
+def test_lora_goes_to_the_model_it_fits_whole(files, checkpoint, tmp_path):
+    """Catches: a LoRA of the longer of two models of one width that goes into the shorter one, without its end."""
+    weights = checkpoint.weights
+    short = tmp_path / "short.safetensors"
+    save_file({name: weights[name].clone() for name in weights if not name.startswith("blocks.1.")}, short)
+    path = tmp_path / "style.safetensors"
+    save_file(spelled(checkpoint, "ComfyUI"), path)
+    options = LoadOptions(target=CUSTOM, drafter=CUSTOM, loras=(str(path),))
+    models = check_models(replace(files, target=short), options).models
+    assert {role: len(model.loras) for role, model in models.items()} == {"drafter": 1, "target": 0}
+
+
 def test_lora_that_changes_nothing_is_noted(files, checkpoint, tmp_path):
     """Catches: no effect and no word, for halves of zeros and for a strength of 0."""
     path = tmp_path / "style.safetensors"
