@@ -9,7 +9,7 @@ const REPORT = "SDVGRouteReport";
 const SIZE = [480, 560]; // of a new node: its picture can be read
 const FOLDED = 26; // height of the line that unfolds the record
 const RECORD = 160; // height of the record
-const NOTES = 92; // most height of the notes, which scroll
+const NOTES = 4 + 5 * 17; // most height of the notes, which scroll: five whole lines
 const MARGIN = 20; // that ComfyUI's canvas leaves free above and below
 
 function newRecord() {

@@ -333,11 +333,12 @@ async function hearAll() {
   const answer = await askServer("/sdvg/runs", { method: "POST", body: JSON.stringify(output) });
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
   /** @type {{ runs: (RunInfo & { events: BlockEvent[], done: RunDone | null })[], asked: Record<string, Signature>,
-   *   forecast?: Record<string, Record<string, Forecast>> }} */
-  const { runs: all, asked, forecast = {} } = await answer.json();
+   *   forecast?: Record<string, Record<string, Forecast>>, refused?: Record<string, string> }} */
+  const { runs: all, asked, forecast = {}, refused = {} } = await answer.json();
   signatures = new Map();
   /** @type {Map<GraphNode, Record<string, Forecast>>} */
   const forecasts = new Map();
+  const refusals = new Map(Object.entries(refused).map(([id, sentence]) => [nodeOf(id), sentence]));
   for (const [id, signature] of Object.entries(asked)) {
     const node = nodeOf(id);
     if (!node) continue;
@@ -354,7 +355,7 @@ async function hearAll() {
   );
   const known = all.map(({ run }) => run);
   for (const { strip, key } of keys) {
-    strip.tell(key, forecasts.get(strip.node) ?? {}, known);
+    strip.tell(key, forecasts.get(strip.node) ?? {}, known, refusals.get(strip.node));
     const place = keyHere(idOf(strip.node));
     if (stripOf(place) === strip) update(place);
     else strip.refresh();

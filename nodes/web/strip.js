@@ -9,7 +9,7 @@ import { Comparison } from "./strip_compare.js";
 import { openLarge, openSheet } from "./strip_dialog.js";
 import { clipBlocks, drawnForecast, isOld, squaresOf } from "./strip_model.js";
 import { Player } from "./strip_player.js";
-import { madeText } from "./strip_sentences.js";
+import { madeText, refusalText } from "./strip_sentences.js";
 import { StripRoom } from "./strip_room.js";
 import { paintFrame } from "./sprites.js";
 import { TauLine } from "./strip_tau.js";
@@ -40,8 +40,8 @@ export class Strip {
     this.run = null;
     /** @type {Run | null} */
     this.other = null; // the run that is shown beside it
-    /** @type {{ key: string, runs: Record<string, Forecast>, known: string[] } | null} */
-    this.answer = null; // of the server to what was asked then: forecasts by run, and the runs that it has
+    /** @type {{ key: string, runs: Record<string, Forecast>, known: string[], refusal: string } | null} */
+    this.answer = null; // of the server to what was asked then: forecasts by run, the runs that it has, why it would refuse
     /** @type {number | null} */
     this.tau = null; // that is tried while its line moves
     this.isOn = true;
@@ -113,9 +113,17 @@ export class Strip {
     };
   }
 
-  /** What the server says of the next run; null if it has not, since what is asked has changed. */
+  /** Why the next run will be refused; empty if it will not, and where neither a run nor a lock promises one. */
+  get refusal() {
+    const inputs = this.inputs.now();
+    if (!this.run && !keptBy(inputs.lock)) return "";
+    return refusalText(inputs, this.answer?.key === this.key ? this.answer.refusal : "");
+  }
+
+  /** What the server says of the next run; null if it has not, since what is asked has changed, or if it will be refused. */
   get forecast() {
-    if (!this.run || isGoing(this.run) || this.answer?.key !== this.key) return null;
+    if (!this.run || isGoing(this.run) || this.answer?.key !== this.key || this.refusal)
+      return null;
     const forecast = this.answer.runs[this.run.run] ?? null;
     return forecast && this.inputs.isDrawn ? drawnForecast(forecast) : forecast;
   }
@@ -164,7 +172,8 @@ export class Strip {
     this.shown = this.inputs.key;
     this.view.shape(inputs.aspect);
     this.view.draw(squaresOf(inputs, this.run, this.forecast));
-    this.view.showNext(inputs, this.forecast, this.isForgotten);
+    const state = { hasRun: this.run !== null, isForgotten: this.isForgotten };
+    this.view.showNext(inputs, this.forecast, state, this.refusal);
     const key = inputs.start.clip ? "lengthAdded" : "length";
     const own = { ...inputs.start, clipSeconds: null };
     const seconds = secondOf(inputs.blocks + 1, own).toFixed(1);
@@ -201,10 +210,11 @@ export class Strip {
    * @param {string} key what was asked
    * @param {Record<string, Forecast> | null} runs
    * @param {string[]} [known] the runs that it has
+   * @param {string} [refusal] why it would refuse the next run
    */
-  tell(key, runs, known = []) {
+  tell(key, runs, known = [], refusal = "") {
     if (key !== this.key) return; // it is late
-    this.answer = runs && { key, runs, known };
+    this.answer = runs && { key, runs, known, refusal };
     if (this.tau !== null) this.gate.say(madeText(this.forecast));
   }
 
@@ -296,6 +306,7 @@ export class Strip {
    * @param {ShotBoard} board
    */
   writeShots(board) {
+    if (this.room.isOpen.shots) this.openShots(true); // also where one shot is left
     this.isWriting = true;
     try {
       this.inputs.writeBoard(writeBoard(board));

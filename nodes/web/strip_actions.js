@@ -147,6 +147,7 @@ export class StripActions {
    */
   lockRefusal(number) {
     if (this.inputs.start.restyle) return text("restyled");
+    if (this.strip.refusal) return this.strip.refusal;
     return this.strip.isForgotten ? text("forgotten", { blocks: blocksText(1, number) }) : "";
   }
 

@@ -181,7 +181,7 @@ export class Board {
     const isLocked = last <= this.fixed - this.before;
     const lock = isLocked ? null : this.acts.lock(last);
     const offered = lock?.problem || lock?.text;
-    keep.textContent = text("lockShot");
+    keep.textContent = isLocked ? text("isLocked") : text("lockShot");
     keep.setAttribute("aria-pressed", String(isLocked));
     keep.disabled = !isLocked && (!lock || lock.problem !== "");
     nameElement(keep, isLocked ? this.acts.release(first).text : (offered ?? text("lockLater")));

@@ -4,6 +4,12 @@ import { hasFailed, keptBy, secondsOf } from "./runs.js";
 import { isUntilWrong, madeNext } from "./strip_model.js";
 import { blocksText, outcomeText, text } from "./words.js";
 
+/**
+ * @typedef {object} RunState
+ * @property {boolean} hasRun whether a run is shown
+ * @property {boolean} isForgotten whether the server no longer has it
+ */
+
 /** @param {number} number */
 function decimal(number) {
   return number.toFixed(number < 100 ? 1 : 0);
@@ -49,14 +55,28 @@ export function sentenceOf({ number, of, event, letter, take, again, uncertain, 
 }
 
 /**
+ * Why the next run will be refused, as far as that is known before it; empty if it will not.
+ * @param {Inputs} inputs
+ * @param {string} refusal the server's
+ */
+export function refusalText(inputs, refusal) {
+  if (refusal) return refusal;
+  if (isUntilWrong(inputs)) return text("untilWrong", { until: inputs.until });
+  return keptBy(inputs.lock) && inputs.start.restyle ? text("restyled") : "";
+}
+
+/**
  * What there is to say of the next run: why it will be refused, else what it makes; empty if nobody knows.
  * @param {Inputs} inputs
  * @param {Forecast | null} forecast
- * @param {boolean} isForgotten whether the server no longer has the run that is shown
+ * @param {RunState} state of the run that is shown
+ * @param {string} refusal
  */
-export function nextText(inputs, forecast, isForgotten) {
+export function nextText(inputs, forecast, { hasRun, isForgotten }, refusal) {
+  if (refusal) return refusal;
   const first = keptBy(inputs.lock) + 1;
-  if (isUntilWrong(inputs)) return text("untilWrong", { until: inputs.until });
+  if (!hasRun && first > inputs.blocks)
+    return text("lockedUnseen", { blocks: blocksText(1, first - 1) });
   if (isForgotten && first <= inputs.blocks)
     return text("forgottenRun", { blocks: blocksText(first, inputs.blocks) });
   return forecastText(forecast);

@@ -40,6 +40,7 @@ export class Squares {
     this.at = 1;
     /** @type {number | null} */
     this.shown = null; // whose frame the film shows
+    this.named = 0; // the block that the button below is named after
     /** @type {number | null} */
     this.spoken = null; // what the message is about
     this.thumbSide = SIDE.least;
@@ -129,10 +130,21 @@ export class Squares {
    * @param {number} number
    */
   rove(number) {
+    this.reach(number);
+    this.name(this.at);
+  }
+
+  /** @param {number} number */
+  reach(number) {
     this.at = Math.min(number, this.count);
     this.element.querySelector('[tabindex="0"]')?.setAttribute("tabindex", "-1");
     this.square(this.at)?.setAttribute("tabindex", "0");
-    this.acts.name(this.at);
+  }
+
+  /** @param {number} number */
+  name(number) {
+    this.named = number;
+    this.acts.name(number);
   }
 
   /**
@@ -144,7 +156,7 @@ export class Squares {
     this.square(this.shown)?.classList.remove("at");
     this.square(number)?.classList.add("at");
     this.shown = number;
-    if (number) this.acts.name(number);
+    if (number) this.name(number);
   }
 
   /**
@@ -167,7 +179,8 @@ export class Squares {
     this.element.classList.toggle("many", count > MANY);
     while (this.count > count) this.element.lastChild?.remove();
     while (this.count < count) this.element.append(newSquare(this.count + 1));
-    this.rove(Math.max(1, this.at));
+    this.reach(Math.max(1, this.at));
+    if (!this.named || this.named > count) this.name(this.at);
     if (focused && focused > count) this.square(count)?.focus({ preventScroll: true });
   }
 

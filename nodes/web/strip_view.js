@@ -120,12 +120,14 @@ export class StripView {
    * What the next run makes again.
    * @param {Inputs} inputs
    * @param {Forecast | null} forecast
-   * @param {boolean} isForgotten
+   * @param {import("./strip_sentences.js").RunState} state
+   * @param {string} refusal
    */
-  showNext(inputs, forecast, isForgotten) {
-    this.next.textContent = nextText(inputs, forecast, isForgotten);
+  showNext(inputs, forecast, state, refusal) {
+    this.next.textContent = nextText(inputs, forecast, state, refusal);
     this.next.title = this.next.textContent;
-    this.next.classList.toggle("nothing", Boolean(forecast && !/[^s]/.test(forecast.blocks)));
+    const isNothing = Boolean(forecast && !/[^s]/.test(forecast.blocks));
+    this.next.classList.toggle("nothing", isNothing || refusal !== "");
   }
 
   /**

@@ -76,6 +76,33 @@ def test_speed_is_told_in_words(modules, times, words):
     assert any(line.startswith(words) for line in run_node(modules, program))
 
 
+NEXT = [
+    ({"lock": "9:a"}, {"hasRun": False}, "", "shows the locked blocks 1 to 9"),
+    ({"lock": "3:a"}, {"hasRun": False}, "", ""),
+    ({"lock": "9:a"}, {"hasRun": True}, "", ""),
+    ({"until": 12}, {}, "", "until_block is 12"),
+    ({"until": 12}, {}, "the locked blocks have 64 x 64", "the locked blocks have 64 x 64"),
+    ({"lock": "3:a", "start": {"restyle": True}}, {}, "", "cannot be locked"),
+]
+
+
+@pytest.mark.parametrize("inputs, state, refusal, words", NEXT, ids=str)
+def test_next_run_is_named_or_its_refusal(modules, inputs, state, refusal, words):
+    """Catches: an empty box over a film locked whole, after a restart; a run that is promised, and then refused."""
+    inputs = {"blocks": 9, "lock": "", "until": 0, "start": {}, **inputs}
+    program = f"""
+    globalThis.i18n = {{ en: {(ROOT / "locales" / "en" / "main.json").read_text(encoding="utf-8")} }};
+    globalThis.app = {{ extensionManager: {{ setting: {{ get: () => "en" }} }} }};
+    const {{ nextText, refusalText }} = await import("./strip_sentences.js");
+    const inputs = {json.dumps(inputs)};
+    const refusal = refusalText(inputs, {json.dumps(refusal)});
+    console.log(JSON.stringify(nextText(inputs, null, {json.dumps(state)}, refusal)));
+    """
+    sentence = run_node(modules, program)
+    assert words in sentence
+    assert bool(words) == bool(sentence)
+
+
 DIGESTS = list("abcdef")
 
 

@@ -19,7 +19,6 @@ main(async (page, options) => {
   const edits = await edit(page);
   const undone = await undo(page);
   const beside = await undoBeside(page);
-  if (options.brief) return { one, opened, three, edits, undone, beside };
   const after = await addAfter(page);
   await write(page, TEXT.replace("7: ", "2: "));
   await quiet(page, 500);
@@ -253,7 +252,7 @@ async function undo(page) {
   return steps;
 }
 
-/** Words typed on a card, then a cut and a length: each undone and made again where the focus is, or is nowhere. */
+/** Words typed on a card, then a length and a cut: undone and made again where the focus is, or is nowhere. */
 async function undoBeside(page) {
   await card(page, 1).locator("textarea").click();
   await page.keyboard.press("Control+a");
