@@ -96,6 +96,7 @@ export class Strip {
       open: (number, anchor) => this.actions.open(number, anchor),
       key: (number, key) => this.actions.onKey(number, key),
       look: (number, share) => this.look(number, share),
+      picture: (number) => this.player.still(number),
       choose: (number) => this.choose(number),
       enlarge: (number) => this.enlarge(number),
       step: (by) => this.player.step(by),

@@ -28,6 +28,7 @@ const SCRUBS = { ArrowRight: 1, ArrowLeft: -1 };
  * @property {(by: number) => void} step
  * @property {(number: number) => void} undo when a step is undone while a square has the focus
  * @property {(number: number) => void} name the button below after a block
+ * @property {(number: number) => void} picture paint a block in its new square
  */
 
 export class Squares {
@@ -169,7 +170,7 @@ export class Squares {
   }
 
   /**
-   * Have `count` squares. Those that were there stay, with their pictures.
+   * Have `count` squares. Those that were there stay, and new ones get the picture of their block, if it was made.
    * @param {number} count
    */
   size(count) {
@@ -178,7 +179,10 @@ export class Squares {
     this.element.setAttribute("aria-label", text("route"));
     this.element.classList.toggle("many", count > MANY);
     while (this.count > count) this.element.lastChild?.remove();
-    while (this.count < count) this.element.append(newSquare(this.count + 1));
+    while (this.count < count) {
+      this.element.append(newSquare(this.count + 1));
+      this.acts.picture(this.count);
+    }
     this.reach(Math.max(1, this.at));
     if (!this.named || this.named > count) this.name(this.at);
     if (focused && focused > count) this.square(count)?.focus({ preventScroll: true });

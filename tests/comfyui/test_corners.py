@@ -29,6 +29,31 @@ def test_last_shots_lock_takes_all_and_is_given_up(page):
     assert page["locked"]["left"] == ""
 
 
+def test_run_that_locks_refuse_is_not_promised(page):
+    """Catches: squares that stay or change in a run which is then refused; two sentences for one refusal."""
+    refused = page["locked"]["refused"]
+    assert "96" in refused["next"]
+    assert refused["marked"] == 0
+    assert refused["error"] == refused["next"]
+    assert refused["after"] == "next run: nothing to remake"
+
+
+def test_button_of_a_locked_card_says_its_state(page):
+    """Catches: a pressed button that reads as what it would do if it were not."""
+    assert page["locked"]["label"] == "locked"
+
+
+def test_cards_stay_open_while_they_are_edited(page):
+    """Catches: a panel that closes under the mouse as the second of two shots is removed."""
+    assert page["edited"]["left"] == [1, "true"]
+
+
+def test_other_length_leaves_the_named_block(page):
+    """Catches: a button that names another block than the one looked at, as the number of squares changes."""
+    before, after = page["edited"]["names"]
+    assert before == after
+
+
 def test_run_of_a_locked_video_shows_it(page):
     """Catches: a refused run, or an empty strip, once the last shot is locked."""
     film = page["locked"]["film"]
@@ -115,7 +140,7 @@ def test_every_card_is_in_sight(page):
 def test_squares_keep_pictures_and_numbers_at_any_length(page):
     """Catches: pictures lost with a change of the number of blocks, and squares without numbers."""
     states = page["resized"]
-    assert [(state["count"], state["pictures"]) for state in states] == [(9, 9), (60, 9), (9, 9)]
+    assert [(state["count"], state["pictures"]) for state in states] == [(9, 9), (60, 9), (9, 9), (3, 3), (9, 9)]
     assert all(state["size"] > 0 for state in states)
 
 

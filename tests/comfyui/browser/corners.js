@@ -19,6 +19,7 @@ main(async (page, options) => {
   const typed = await typeOnCard(page);
   const undone = await undoLength(page);
   const emptied = await emptyFirst(page);
+  const edited = await editLength(page);
   const until = await runUntil(page);
   const forgotten = await restartServer(page);
   const drawn = await drawWords(page);
@@ -30,7 +31,7 @@ main(async (page, options) => {
   const restyled = await restyleClip(page);
   const extended = await extendClip(page);
   const inside = await putInside(page);
-  return { prompted, locked, typed, undone, emptied, until, restyled, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
+  return { prompted, locked, typed, undone, emptied, edited, until, restyled, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
 });
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
@@ -92,13 +93,53 @@ async function lockLast(page) {
   await quiet(page, 700);
   const lock = (await read(page, "kept_blocks")).split(":")[0];
   states.push(await lockOf(page, 3));
+  const label = await card(page, 3).locator(".sdvg-shot-keep").textContent();
+  const refused = await refuseSize(page);
   const looks = await card(page, 3).evaluate((one) => [one.querySelector(".sdvg-shot-take").disabled, getComputedStyle(one.querySelector("textarea")).opacity]);
   await run(page);
   await quiet(page, 700);
   const film = { outcomes: await outcomes(page), error: await page.locator(".sdvg-error").textContent(), next: await nextRun(page), time: await page.locator(".sdvg-time").textContent() };
   await press(card(page, 1).locator(".sdvg-shot-keep"), " ");
   await quiet(page, 700);
-  return { states, lock, looks, film, left: await read(page, "kept_blocks") };
+  return { states, lock, label, refused, looks, film, left: await read(page, "kept_blocks") };
+}
+
+/** Another width than the locked blocks have: what the strip says and marks, what a run is refused for, and the width set back. */
+async function refuseSize(page) {
+  const marked = () => page.evaluate(() => document.querySelectorAll(".sdvg-squares :is(.again, .uncertain, .old)").length);
+  await write(page, SAMPLER, "width", 96);
+  await quiet(page, 900);
+  const seen = { next: await nextRun(page), marked: await marked() };
+  await page.evaluate(() => window.app.queuePrompt(0, 1).catch(() => null));
+  await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent);
+  seen.error = await page.locator(".sdvg-error").textContent();
+  for (let i = 0; i < 3; i += 1) await page.keyboard.press("Escape"); // ComfyUI's own message
+  await write(page, SAMPLER, "width", 64);
+  await quiet(page, 900);
+  return { ...seen, after: await nextRun(page) };
+}
+
+/** The block that the button below the film names as the video's length changes elsewhere; and a second shot removed. */
+async function editLength(page) {
+  const named = () => page.locator(".sdvg-more").textContent();
+  await page.locator('.sdvg-squares [data-number="2"]').focus();
+  await page.locator('.sdvg-squares [data-number="5"]').dispatchEvent("pointermove", { offsetX: 5 });
+  const names = [await named()];
+  await card(page, 3).locator("input").fill("4");
+  await page.keyboard.press("Enter");
+  await quiet(page);
+  names.push(await named());
+  await page.locator(".sdvg-squares").dispatchEvent("pointerleave"); // the film goes on
+  await write(page, "SDVGPocketModels", "prompt", TEXT.split("\n").slice(0, 2).join("\n"));
+  await quiet(page);
+  await press(card(page, 2).locator(".sdvg-shot-top .sdvg-button"), "Enter");
+  await press(page.getByRole("menuitem", { name: /^remove/ }), "Enter");
+  await quiet(page);
+  const left = await page.evaluate(() => [document.querySelectorAll(".sdvg-shot").length, document.querySelector(".sdvg-shots-button").getAttribute("aria-expanded")]);
+  await write(page, "SDVGPocketModels", "prompt", TEXT);
+  await write(page, SAMPLER, "blocks", 9);
+  await quiet(page, 700);
+  return { names, left };
 }
 
 function nextRun(page) {
@@ -304,7 +345,7 @@ async function resize(page) {
     return { count: squares.length, pictures, size: parseFloat(getComputedStyle(squares.at(-1)).fontSize) };
   });
   const states = [await look()];
-  for (const blocks of [60, 9]) {
+  for (const blocks of [60, 9, 3, 9]) {
     await write(page, SAMPLER, "blocks", blocks);
     await quiet(page, 700);
     states.push(await look());
