@@ -16,7 +16,7 @@ from sdvg_core.settings.fields import Setting, settings_of
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Budget, First, Gate, Quantile, Stride, WorstFrame
-from sdvg_core.text.prompts import one_prompt
+from sdvg_core.text.prompts import one_prompt, read_prompt
 from sdvg_core.videos.fingerprint import Fingerprint, request_fingerprint
 from sdvg_core.weights.model_files import ModelFiles
 
@@ -149,6 +149,23 @@ def test_each_field_of_a_request_changes_it(files, monkeypatch):
         plain = request_of(files, usual(), VideoRequest(**base))
         for name, value in changes.items():
             assert request_of(files, usual(), VideoRequest(**{**base, name: value})) != plain, name
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "a sea\n3: a lake",
+        "a ball\n4: a lake",
+        "a ball\n3: a sea",
+        "a ball\n3 cut: a lake",
+        "a ball\n3: a lake\n5: a sea",
+    ],
+)
+def test_each_part_of_a_prompt_changes_the_request(files, lines):
+    """Catches: a cut, a text or its block that the key of a finished video misses."""
+    prompts = [read_prompt(text) for text in ("a ball\n3: a lake", lines)]
+    first, second = (request_fingerprint(files, usual(), VideoRequest(), prompt) for prompt in prompts)
+    assert first != second
 
 
 @pytest.mark.parametrize("name", [*LOAD, *EXECUTION])
