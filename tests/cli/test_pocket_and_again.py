@@ -21,14 +21,15 @@ from tests.support.forked import fork_workers
 pytestmark = pytest.mark.heavy
 
 POCKET = ["generate", "--models", "pocket", "--blocks", "2"]
+WORDS = "a big red ball drifts right from the left over sand\n3 cut: a big blue box"
 
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory) -> Path:
-    """A video with one of each: take, direction, gate."""
+    """A video with one of each: take, direction, gate, cut."""
     out = tmp_path_factory.mktemp("clip") / "out"
     more = "--gate -0.5 --takes 2:2 --directions ..d --drafter-settings context-frames=6 --seed 5"
-    asked = ["--prompt", "a big red ball", "--blocks", "3", "--seed", "5", *more.split()]
+    asked = ["--prompt", WORDS, "--blocks", "3", "--seed", "5", *more.split()]
     assert main(override(POCKET, *asked, "--output", str(out))) == 0
     return out
 
@@ -129,7 +130,7 @@ def test_private_report_needs_its_prompt(clip, tmp_path, capsys):
     capsys.readouterr()
     again = ["generate", "--from", str(tmp_path / "private"), "--output", str(tmp_path / "again")]
     assert "hashes in place of its prompts" in refused(capsys, again)
-    assert main([*again, "--prompt", "a big red ball drifts right from the left over sand"]) == 0
+    assert main([*again, "--prompt", WORDS]) == 0
     assert "The same video as in" in capsys.readouterr().out
 
 
@@ -164,7 +165,7 @@ def test_another_prompt_is_named(clip, tmp_path, capsys):
 
 def test_demo_is_made_again_with_its_decoder(tmp_path, capsys):
     """Without `--models pocket`. Catches the set's other VAE, taken without a word."""
-    assert main(["demo", "--blocks", "1", "--output", str(tmp_path / "demo")]) == 0
+    assert main(["demo", "--blocks", "2", "--output", str(tmp_path / "demo")]) == 0
     assert main(["generate", "--from", str(tmp_path / "demo"), "--output", str(tmp_path / "again")]) == 0
     assert f"The same video as in {tmp_path / 'demo'}, bit for bit." in capsys.readouterr().out
     assert (tmp_path / "again" / "video.mp4").read_bytes() == (tmp_path / "demo" / "video.mp4").read_bytes()
