@@ -123,15 +123,25 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompts_again(report: RunReport) -> PromptSchedule:
-    """Return the prompts of a report. Raises `BadInput` if they are hidden."""
-    runs = groupby(report.blocks, key=lambda record: record.prompt)
-    (_, text), *later = [(next(blocks).span.index, text) for text, blocks in runs]
-    if any(map(is_hidden, (text, *(text for _, text in later)))):
-        raise BadInput("the report has hashes in place of its prompts; add the prompt with --prompt")
+    """Return the prompts of a report. Raises `BadInput` if it has none, or if they are hidden.
+
+    A cut begins a prompt, even with the same text, or right after a clip that the video continues.
+    """
+    if not report.blocks:
+        raise BadInput("every block of the video was locked, so the report has no prompt; add it with --prompt")
     cuts = report.settings.get("cuts") or []
     if not isinstance(cuts, list) or not all(isinstance(block, int) for block in cuts):
         raise BadInput(NO_SETTINGS)
-    return PromptSchedule(((0, text), *later), cuts=tuple(block - 1 for block in cuts))
+    scenes = tuple(block - 1 for block in cuts)
+    text = report.blocks[0].prompt
+    entries = [(0, text)]
+    for record in report.blocks:
+        if record.prompt != text or record.span.index in scenes:
+            text = record.prompt
+            entries.append((record.span.index, text))
+    if any(is_hidden(text) for _, text in entries):
+        raise BadInput("the report has hashes in place of its prompts; add the prompt with --prompt")
+    return PromptSchedule(tuple(entries), cuts=scenes)
 
 
 def latents_in(folder: Path) -> Tensor | None:

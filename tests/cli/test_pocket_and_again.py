@@ -14,7 +14,7 @@ from torch import equal
 
 from sdvg_core import BadInput, LoadOptions, make, read_report
 from sdvg_core.cli import main, make_parser
-from sdvg_core.cli.again import load_again
+from sdvg_core.cli.again import load_again, prompts_again
 from tests.support.cli_runs import OUTPUTS, generate, latents, names, options, override, refused, report
 from tests.support.forked import fork_workers
 
@@ -203,6 +203,35 @@ def test_report_restores_the_state_dict_it_names(clip):
     load = load_again(replace(run, load={**run.load, "drafter": drafter}), LoadOptions(), ())
     assert (load.drafter.weights, load.target.weights) == ("raw", "auto")
     assert (load.drafter.context_frames, load.dtype, load.text_dtype) == (6, "float32", "float32")
+
+
+@pytest.mark.parametrize(
+    ("first", "texts", "cuts", "entries"),
+    [
+        (0, "aab", [3], ((0, "a"), (2, "b"))),
+        (0, "aab", [2, 3], ((0, "a"), (1, "a"), (2, "b"))),
+        (2, "bbc", [3], ((0, "b"), (2, "b"), (4, "c"))),
+        (2, "bbc", [], ((0, "b"), (4, "c"))),
+    ],
+)
+def test_report_gives_back_every_cut(clip, first, texts, cuts, entries):
+    """Catches: a cut under the same prompt, or right after a clip, that is lost, so another video is made."""
+    run = read_report(clip / "report.json")
+    blocks = [
+        replace(block, prompt=text, span=replace(block.span, index=first + place))
+        for place, (block, text) in enumerate(zip(run.blocks, texts, strict=True))
+    ]
+    prompts = prompts_again(replace(run, blocks=tuple(blocks), settings={**run.settings, "cuts": cuts}))
+    assert prompts.entries == entries
+    assert prompts.cuts == tuple(block - 1 for block in cuts)
+
+
+def test_report_of_locked_blocks_alone_is_refused(clip, tmp_path, capsys):
+    """As of a film that is locked whole. Catches: a traceback for want of a first block."""
+    values = report(clip)
+    values["settings"]["kept"] = {"blocks": 3, "digest": "0123456789abcdef"}
+    (tmp_path / "report.json").write_text(json.dumps({**values, "blocks": []}), encoding="utf-8")
+    assert "add it with --prompt" in refused(capsys, ["generate", "--from", str(tmp_path / "report.json")])
 
 
 @pytest.mark.parametrize("settings", [{}, {"route": None}, {"route": {}, "scorer": {}}])
