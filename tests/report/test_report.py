@@ -65,6 +65,9 @@ def test_each_block_is_counted_by_its_reason():
     assert list(run.reasons) == list(Reason)
     assert (tally.accepted, tally.by_target, tally.rejected, tally.forced) == (6, 9, 5, 1)
     assert (tally.scored, tally.accepted_scored) == (9, 4)
+    totals = run.as_dict()["totals"]
+    rates = (totals["acceptance_rate"], totals["draft_share"], totals["acceptance_rate_unforced"])
+    assert rates == pytest.approx((4 / 9, 6 / 15, 6 / 14))
 
 
 def test_seconds_and_passes_include_rejected_drafts():
