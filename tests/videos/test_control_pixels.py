@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sdvg_core.engine.types import Span
+from sdvg_core.errors import BadInput
 from sdvg_core.files.footage import Footage
 from sdvg_core.videos.control import ControlFootage
 from sdvg_core.videos.resolve import fit_control
@@ -121,12 +122,18 @@ PLAN = SimpleNamespace(spans=tuple(Span(index, 3 * index, 3) for index in range(
     ("frames", "note"),
     [
         (33, "Control clip.mp4."),
+        (21, "Control clip.mp4. Its last frame is held for 12 frames."),
         (30, "Control clip.mp4. Its last frame is held for 3 frames."),
         (40, "Control clip.mp4. Without its last 7 frames."),
     ],
 )
 def test_note_states_the_length_in_frames(frames, note):
     assert fit_control(ControlFootage(footage=footage(frames)), PLAN, 4, 0)[1] == note
+
+
+def test_control_short_of_more_than_a_block_is_refused():
+    with pytest.raises(BadInput, match="has 20 frames, and the video needs 33"):
+        fit_control(ControlFootage(footage=footage(20)), PLAN, 4, 0)
 
 
 def test_note_states_what_the_mask_lost():

@@ -1,6 +1,7 @@
 """Every setting of a run is in the keys of what follows from it, and checked by the value itself."""
 
 from dataclasses import MISSING, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sdvg_core.settings.route import Budget, First, Gate, Quantile, Stride, Wors
 from sdvg_core.text.prompts import one_prompt, read_prompt
 from sdvg_core.videos.fingerprint import Fingerprint, request_fingerprint
 from sdvg_core.weights.model_files import ModelFiles
+from tests.support.random_set import write_controls
 
 EVERYTHING = {"drafter", "target", "codec", "scorer"}
 MODELS = {"drafter", "target"}
@@ -195,6 +197,21 @@ def test_other_file_of_a_role_changes_the_request(files, role):
     plain = request_of(files, usual())
     changed = request_of(other, usual())
     assert {name for name in plain if plain[name] != changed[name]} == {role.replace("_", " ")}
+
+
+def test_control_module_changes_keys_and_request(files, tmp_path):
+    """And one of the same name with other weights. Catches: blocks and videos of another module used again."""
+    module = tmp_path / "tiny_vace_drafter.safetensors"
+    controlled = replace(files, controls=(module,))
+    keys = [file_part_keys(files, usual(), check_models(files, usual()).models)]
+    requests = [request_of(files, usual())]
+    for seed in (0, 1):
+        write_controls(tmp_path, seed)
+        keys.append(file_part_keys(controlled, usual(), check_models(controlled, usual()).models))
+        requests.append(request_of(controlled, usual()))
+    assert len({of_parts.drafter for of_parts in keys}) == 3
+    assert len({of_parts.target for of_parts in keys}) == 1
+    assert all(before != after for before, after in pairwise(requests))
 
 
 SETTINGS: dict[type, dict[str, Any]] = {

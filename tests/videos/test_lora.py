@@ -237,13 +237,19 @@ def test_config_of_a_lora_changes_the_keys(files, checkpoint, tmp_path):
     assert all(first != second for first, second in zip(*identities, strict=True))
 
 
-def test_mode_of_a_lora_changes_the_keys(files, checkpoint, tmp_path):
-    """Catches: merged blocks used again beside those of the other mode, which round otherwise."""
-    save_file(spelled(checkpoint, "ComfyUI"), tmp_path / "style.safetensors")
-    merged = LoadOptions(drafter=CUSTOM, target=CUSTOM, loras=(str(tmp_path / "style.safetensors"),))
-    beside = replace(merged, lora_mode="beside")
-    identities = (identity(files, merged), identity(files, beside))
-    assert all(first != second for first, second in zip(*identities, strict=True))
+@pytest.mark.parametrize("change", ["mode", "strength", "values"])
+def test_use_of_a_lora_changes_the_keys(files, checkpoint, tmp_path, change):
+    """Catches: blocks of another strength or file used again, or merged ones in place of those added beside."""
+    path = tmp_path / "style.safetensors"
+    tensors = spelled(checkpoint, "ComfyUI")
+    save_file(tensors, path)
+    merged = LoadOptions(drafter=CUSTOM, target=CUSTOM, loras=(str(path),))
+    before = identity(files, merged)
+    if change == "values":
+        save_file({name: 2 * tensor for name, tensor in tensors.items()}, path)
+    changes = {"mode": {"lora_mode": "beside"}, "strength": {"loras": (f"{path}:0.5",)}, "values": {}}
+    after = identity(files, replace(merged, **changes[change]))
+    assert all(first != second for first, second in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize("mode", ["merge", "beside"])
