@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
-from sdvg_core.causal_wan.presets import choice_of, guess_preset, named_preset, notes_by_name, preset_by_name
+from sdvg_core.causal_wan.presets import (
+    choice_of,
+    chosen_preset,
+    guess_preset,
+    named_preset,
+    notes_by_name,
+    preset_by_name,
+)
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.context import PRESETS, Recompute, Rolling, changed_preset, get_preset
 from sdvg_core.settings.load import ModelOptions
@@ -167,3 +174,13 @@ def test_base_without_its_lora_is_noted(stated):
     notes = notes_by_name(MODELS / "longlive_base.pt", WAN_1_3B, stated=stated)
     assert notes[0].startswith("longlive_base.pt: ")
     assert "--lora lora.pt" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("own", "common", "schedule"),
+    [(None, None, "four-step"), (None, "two-step", "two-step"), ("one-step", "two-step", "one-step")],
+)
+def test_schedule_of_a_model_goes_before_the_common_one(own, common, schedule):
+    """Catches: one of the two that has no effect."""
+    options = ModelOptions(preset="krea-14b", schedule=own)
+    assert chosen_preset(options, Path("model.pt"), WAN_14B, common).schedule == schedule

@@ -165,7 +165,7 @@ def test_strength_in_a_prompt_needs_a_clip(asked, tmp_path, capsys):
 
 def test_clip_sets_the_nearest_number_of_blocks():
     """Catches: a block more for each frame too many, or none for a clip shorter than a block."""
-    assert [blocks_in(frames) for frames in (80, 81, 82, 5)] == [7, 7, 7, 1]
+    assert [blocks_in(frames) for frames in (80, 81, 82, 5, 14, 16, 28)] == [7, 7, 7, 1, 1, 2, 3]
 
 
 def test_short_clip_is_restyled_with_frames_held(asked, tmp_path, capsys):

@@ -380,6 +380,13 @@ def test_damaged_clip_is_refused_or_read(tmp_path):
                 read(path)
 
 
+def test_longest_clip_is_read_whole(tmp_path, monkeypatch):
+    """Catches: a clip of just as many frames as are allowed, refused."""
+    monkeypatch.setattr(footage, "MOST_FOOTAGE_FRAMES", 4)
+    clip = timed(tmp_path / "longest.mkv", [n / 16 for n in range(4)])
+    assert count_frames(clip) == read_footage(clip, 32, 32).frames == 4
+
+
 def test_counting_stops_at_the_longest_clip(tmp_path, monkeypatch):
     """Catches: hours of video decoded before they are refused."""
     monkeypatch.setattr(footage, "MOST_FOOTAGE_FRAMES", 3)

@@ -112,6 +112,13 @@ def test_earlier_work_prevents_predicting_target_only_seconds(changes):
     assert resumed.target_only_seconds is None
 
 
+def test_summary_numbers_the_blocks_of_its_run():
+    """After a clip of two blocks. Catches: a block's number in the whole clip."""
+    drifts = (None, 0.1, 0.5, 0.2)
+    blocks = tuple(replace(record(FORCED, 2 + place), drift=drift) for place, drift in enumerate(drifts))
+    assert "at most 0.50, in block 3 " in summarise(report((), blocks=blocks))
+
+
 def put(data: Any, where: tuple[Any, ...], field: str, value: object) -> None:
     for step in where:
         data = data[step]

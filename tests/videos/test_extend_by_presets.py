@@ -58,6 +58,19 @@ def test_stated_first_blocks_are_new_blocks(base: list[str], clip: Path, tmp_pat
     assert any("the target makes the first 2 of 3 blocks" in note for note in first["notes"])
 
 
+def test_stated_first_blocks_follow_a_clip_of_latents(base: list[str], tmp_path: Path) -> None:
+    """Its blocks are the route's first. Catches: new blocks that they are counted against."""
+    run(tmp_path / "begun", [*base, "--blocks", "2"])
+    file = tmp_path / "prompts.txt"
+    file.write_text("[first 1] a tree\n", encoding="utf-8")
+    prompts = [*base[: base.index("--prompt")], "--prompt-file", str(file)]
+    words = [*prompts, "--blocks", "2", "--continue-from", str(tmp_path / "begun" / "latents.safetensors")]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 0
+    made = report(tmp_path / "out" / "0001")
+    assert authors(made) == "hd"
+    assert any("the target makes the first 3 of 4 blocks" in note for note in made["notes"])
+
+
 def make_two_blocks(folder: Path, arguments: list[str]) -> None:
     run(folder, [*arguments, "--blocks", "2"])
 
