@@ -13,7 +13,7 @@ import torch
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.fitting import plans_for
 from sdvg_core.engine.plan import plan_blocks
-from sdvg_core.memory.plan import Plan, plan, plan_text
+from sdvg_core.memory.plan import Plan, plan, plan_text, savings
 from sdvg_core.memory.sizes import LAYERS_IN_FLIGHT, PlanRequest, most
 from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
 from tests.support.cli_runs import override
@@ -174,6 +174,15 @@ def test_bad_values_are_refused(capsys, words, fault):
     assert main(override(["doctor", "--vram", "24"], *words)) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert fault in line
+
+
+@pytest.mark.parametrize(
+    ("usable", "first"), [(0, "--vae-dtype"), (12_000_000_000, "a TAEHV"), (15_000_000_000, "--vae-dtype")]
+)
+def test_saving_that_suffices_alone_comes_first(usable, first):
+    """Else the one of least cost in quality. Catches: a way that alone is not enough, before one that is."""
+    request = replace(FULL, where="on the command line", vae_dtype="float32")
+    assert savings(request, usable)[0].startswith(first)
 
 
 # --- two devices
