@@ -357,7 +357,7 @@ def test_too_little_room_is_refused_before_writing(source, tmp_path, monkeypatch
     assert names(tmp_path) == ["wan.safetensors"]
 
 
-def test_conversion_resumes_after_a_full_disk(source, tmp_path, monkeypatch, capsys):
+def test_conversion_completes_after_a_full_disk(source, tmp_path, monkeypatch, capsys):
     """Catches: a traceback, and half a file under the name that was asked for."""
 
     def full(descriptor: int) -> None:

@@ -254,7 +254,8 @@ def test_control_characters_are_printed_escaped(odd, tmp_path):
     assert ascii(odd)[1:-1] in text
 
 
-def test_dtypes_and_settings_are_of_one_part():
+def test_each_dtype_and_setting_reaches_its_part():
+    """Catches: the drafter's settings given to the target too, or one dtype to every part."""
     words = "--dtype bfloat16 --vae-dtype float16 --text-dtype float32 --drafter-settings preset=krea-14b window=9"
     options = make_parser().parse_args(["generate", *words.split()])
     load = load_options(options, LoadOptions(), embedded=False)

@@ -164,8 +164,9 @@ def test_alpha_comes_back_with_from(base, words, cut_out, tmp_path, capsys):
     masked = [*override(words, "--control", str(cut_out)), "--control-mask", "alpha"]
     assert main([*masked, "--output", str(tmp_path / "out")]) == 0
     again = [*base, "--from", str(tmp_path / "out"), "--output", str(tmp_path / "two")]
-    assert main([*again, "--control", str(cut_out), *words[words.index("--control-modules") :]]) == 0
-    assert "bit for bit" in capsys.readouterr().out
+    modules = words[words.index("--control-modules") :]
+    assert main([*again, "--control", str(cut_out), *modules]) == 0
+    assert f"The same video as in {tmp_path / 'out'}, bit for bit." in capsys.readouterr().out
 
 
 def test_alpha_of_restyled_clip_marks_the_made(words, clip, cut_out, tmp_path, written):

@@ -271,6 +271,7 @@ def test_conditioning_that_is_not_one_prompt_is_refused(conditioning, sentence):
 
 
 def test_text_to_video_model_is_taken(tmp_path):
+    """Without a note. Catches: a causal or patched MODEL called foreign, two loaded files taken for one model."""
     plain = load_model(tmp_path)
     causal = load_model(tmp_path, causal=True)
     for patcher in (plain, causal, with_lora(plain)):

@@ -426,9 +426,10 @@ def test_lock_that_cannot_be_used_is_refused(parts, kept, change, text, words):
 
 
 def test_shortened_run_is_the_beginning_of_the_whole(parts):
-    """As takes that are compared are made. Catches a route planned for fewer blocks."""
-    whole = Made(*run_job(make_job(parts)))
-    part = Made(*run_job(replace(make_job(parts), until_block=5)))
+    """As a take is made to compare. Catches: a budget spent on five blocks in place of nine."""
+    job = make_job(parts, router=RouterValue(Budget(0.5), parts.scorer))
+    whole = Made(*run_job(job))
+    part = Made(*run_job(replace(job, until_block=5)))
     assert torch.equal(part.latents, whole.latents[:, :, :15])
     decisions = [[record.decision for record in made.report.blocks] for made in (part, whole)]
     assert decisions[0] == decisions[1][:5]

@@ -147,7 +147,8 @@ def test_target_stays_recognisable_over_nine_blocks(clips):
 
 
 @pytest.mark.exhaustive
-def test_drafts_score_on_both_sides_of_tau(clips):
+def test_drafts_score_below_tau_and_above_zero(clips):
+    """Of the paper's tau. Catches: drafts that are all on one side, so that the gate has nothing to decide."""
     records = [record for prompt in PROMPTS for record in clips[prompt, "routed"][1]]
     scores = [min(r.decision.frame_scores) for r in records if r.decision.frame_scores]
     assert min(scores) < -0.7
