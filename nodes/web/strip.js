@@ -176,8 +176,7 @@ export class Strip {
     const state = { hasRun: this.run !== null, isForgotten: this.isForgotten };
     this.view.showNext(inputs, this.forecast, state, this.refusal);
     const key = inputs.start.clip ? "lengthAdded" : "length";
-    const own = { ...inputs.start, clipSeconds: null };
-    const seconds = secondOf(inputs.blocks + 1, own).toFixed(1);
+    const seconds = secondOf(inputs.blocks + 1, { ...inputs.start, clipSeconds: null }).toFixed(1);
     this.inputs.nameLength(this.lengthText(key, inputs.blocks, seconds));
     this.view.sum(this.run);
     this.drawParts();

@@ -65,7 +65,7 @@ def command(base, tmp_path, monkeypatch) -> list[str]:
         (["--cascade", "-1"], "cascade is -1.0"),
         (["--reward-dtype", "bfloat16"], "--reward-dtype: invalid choice"),
         (["--drafter-settings", "window=2", "cache=incremental"], "window"),
-        (["--drafter-settings", "window=" + "9" * 25, "cache=incremental"], "give 1 to 1048576"),
+        (["--drafter-settings", "window=" + "9" * 12, "cache=incremental"], "give 1 to 1048576"),
         (["--drafter-settings", "window=" + "9" * 5000], "give a whole number"),
         (["--drafter-settings", "draft-steps=x"], "draft-steps is 'x'"),
         (["--target-settings", "draft-steps=1"], "draft_steps is for the drafter"),
