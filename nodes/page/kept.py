@@ -80,13 +80,17 @@ def find_kept(text: str, gone: str = NO_KEPT_FILE) -> KeptBlocks | None:
 def _read_lock(name: str, blocks: int) -> KeptBlocks | None:
     """Return a lock of so many blocks from the disk; None if it has no file.
 
-    Compute the digest again; a file does not say how long its blocks are, so try every length. Raises `BadInput` if
-    its latents or their size are not those that it is named after.
+    Compute the digest again; a file does not say how long its blocks are, so try every length. Raises `BadInput` for
+    a damaged file, and if its latents or their size are not those that it is named after.
     """
     path = _path(name)
     if not path.is_file():
         return None
-    saved = load_latents(path)
+    try:
+        saved = load_latents(path)
+    except BadInput as problem:
+        message = f"output/{FOLDER}/{path.name}, the lock of {blocks} blocks, is damaged"
+        raise BadInput(f"{message}; unlock, press Run, then lock again") from problem
     size = (saved.metadata.get("width", 0), saved.metadata.get("height", 0))
     lead = read_lead(saved.metadata, saved.latents)
     clip = saved.metadata.get(CLIP, "")

@@ -183,6 +183,15 @@ def test_altered_lock_is_refused(kept, lock, change):
         find_kept(kept[0])
 
 
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_damaged_lock_says_how_to_lock_again(kept, lock, share):
+    """As a lost lock does. Catches: a lock that is to be fetched again, as if it were a model."""
+    whole = lock.read_bytes()
+    lock.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(BadInput, match=f"output/sdvg/kept/{lock.name}.* is damaged; unlock, press Run"):
+        find_kept(kept[0])
+
+
 def test_lock_named_for_other_blocks_is_refused(kept, lock):
     """Catches: the lock of another video, renamed to this one's; one of four blocks taken for one of two."""
     other = store._path("0123456789abcdef")
