@@ -13,6 +13,7 @@ from aiohttp import web
 from comfy_page import NODES, inputs_of
 from running_server import KEPT, ROOT, ROUTER, change, node, pocket, running_server
 from sdvg_pack.nodes.page import routes
+from sdvg_pack.nodes.sampler import SpeculativeSampler
 
 pytestmark = pytest.mark.comfyui
 
@@ -62,7 +63,7 @@ def our_routes(monkeypatch):
         routes = web.RouteTableDef()
 
     monkeypatch.setattr(routes.PromptServer, "instance", Host(), raising=False)
-    routes.register_routes()
+    routes.register_routes(SpeculativeSampler.validate_inputs)
     return {(route.method, route.path) for route in Host.routes if isinstance(route, web.RouteDef)}
 
 

@@ -261,7 +261,11 @@ def test_server_names_a_refusal_before_the_run(server, locked, values):
     assert sentence in " ".join(refusal.value.errors[SAMPLER])
 
 
-@pytest.mark.parametrize("values", [{}, {"seed": 1}, {"takes": "1:2"}, {"blocks": 5}, {"target": GONE}], ids=str)
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"seed": 1}, {"takes": "1:2"}, {"blocks": 5}, {"target": GONE}],
+    ids=["as it is", "seed", "takes", "blocks", "no target"],
+)
 def test_server_names_no_refusal_of_a_usable_run(server, locked, values):
     """What is locked stays, so another seed or take makes the others alone. Catches: a refusal of what runs."""
     prompt = change(locked[0], **{f"sampler__{name}": value for name, value in values.items()})

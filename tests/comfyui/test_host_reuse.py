@@ -21,6 +21,7 @@ from sdvg_pack.nodes.page.live import RUNS, LiveRun, LiveRuns
 from sdvg_pack.nodes.page.progress import NodeProgress
 from sdvg_pack.nodes.page.routes import answer_stop, register_routes
 from sdvg_pack.nodes.run import run_job
+from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_pack.sdvg_core.engine.reuse import GIGABYTE, PixelStore, Store
@@ -302,9 +303,9 @@ def test_preview_has_the_size_of_the_video(monkeypatch):
 def test_second_copy_of_the_pack_is_logged(monkeypatch, logged):
     """The page asks the first copy, and the nodes are the last one's: squares and Stop fail."""
     monkeypatch.setattr(PromptServer, "instance", SimpleNamespace(routes=web.RouteTableDef()), raising=False)
-    register_routes()
+    register_routes(SpeculativeSampler.validate_inputs)
     assert logged.getvalue() == ""
-    register_routes()
+    register_routes(SpeculativeSampler.validate_inputs)
     assert "SDVG is installed twice" in logged.getvalue()
 
 
