@@ -98,7 +98,7 @@ def _demo(options: argparse.Namespace, scene: Scene) -> int:
     route = route_in_words(report)
     say(f"{route[0].upper()}{route[1:]}.")
     has_race = (folder / COMPARISON).exists()
-    if not has_race:
+    if not has_race and not stopping.asked:
         say("There is no race, as this video was begun before; add --overwrite to make it anew, with the race.")
     shown = f"{COMPARISON} shows the race, " if has_race else ""
     say(f"Look at {folder}: {shown}video.mp4 both models' video, route.png who made which block, report.json all.")

@@ -103,6 +103,7 @@ def speculate(
         if draft and stop is None:
             pixels = session.decoder.pixels(history, Block(span, draft.latents, call.condition))
             if decision is None:
+                # No local for the function: it would hold the pixels while the target runs.
                 decision = score_and_decide(
                     route, planned, pixels.count, partial(session.score, pixels, call.condition.text)
                 )

@@ -180,7 +180,7 @@ def test_base_without_its_lora_is_noted(stated):
     ("own", "common", "schedule"),
     [(None, None, "four-step"), (None, "two-step", "two-step"), ("one-step", "two-step", "one-step")],
 )
-def test_schedule_of_a_model_goes_before_the_common_one(own, common, schedule):
+def test_schedule_of_a_model_precedes_the_common_one(own, common, schedule):
     """Catches: one of the two that has no effect."""
     options = ModelOptions(preset="krea-14b", schedule=own)
     assert chosen_preset(options, Path("model.pt"), WAN_14B, common).schedule == schedule

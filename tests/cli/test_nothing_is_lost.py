@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sdvg_core.cli import main
+from sdvg_core.cli import main, racing
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import lock_folder
 from sdvg_core.videos import batch, maker
@@ -286,6 +286,29 @@ def test_finished_demo_keeps_its_race(tmp_path, capsys):
     assert main([*DEMO, "--output", str(out), "--overwrite", "--prompt", " 3 "]) == 0
     assert names(out) == sorted([*OUTPUTS, "comparison.mp4", "notes.txt"])
     assert contents(out)["comparison.mp4"] != before["comparison.mp4"]
+
+
+def test_stopped_demo_is_not_said_to_be_older(tmp_path, monkeypatch, capsys):
+    """Catches: *this video was begun before* of one that was stopped just now."""
+    requests = []
+    make_blocks = VideoMaker.make_blocks
+
+    class Watched(maker.StopRequest):
+        def __init__(self):
+            super().__init__()
+            requests.append(self)
+
+    def asked(*options):
+        requests[0].asked = True
+        return (yield from make_blocks(*options))
+
+    monkeypatch.setattr(racing, "StopRequest", Watched)
+    monkeypatch.setattr(VideoMaker, "make_blocks", asked)
+    assert main([*DEMO, "--output", str(tmp_path / "out")]) == 130
+    printed = capsys.readouterr()
+    assert "There is no race" not in printed.out
+    assert "the same command makes the rest" in printed.err
+    assert len(report(tmp_path / "out")["blocks"]) == 1
 
 
 def test_resumed_demo_has_no_race(tmp_path, monkeypatch, capsys):

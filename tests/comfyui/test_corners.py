@@ -16,7 +16,7 @@ def test_typed_prompt_reaches_the_strip_without_a_click(page):
     assert "7 to 9" in page["prompted"]["after"]
 
 
-def test_last_shots_lock_takes_all_and_is_given_up(page):
+def test_lock_of_last_shot_is_given_up(page):
     """Three shots of three blocks: the last card's button locks all nine, and the first card's then unlocks all.
 
     Of a button: disabled, aria-pressed, title. Catches: a lock that is off where the shot is made, one that looks

@@ -131,7 +131,7 @@ def test_note_states_the_length_in_frames(frames, note):
     assert fit_control(ControlFootage(footage=footage(frames)), PLAN, 4, 0)[1] == note
 
 
-def test_control_short_of_more_than_a_block_is_refused():
+def test_control_short_of_a_block_is_refused():
     with pytest.raises(BadInput, match="has 20 frames, and the video needs 33"):
         fit_control(ControlFootage(footage=footage(20)), PLAN, 4, 0)
 
