@@ -390,7 +390,7 @@ def _report(
     controls = [control.strength for control in run.inputs.controls]
     latent = "LATENT" if job.continue_from is not None or job.kept else None
     return assemble_report(
-        run,
+        (run,),
         records,
         {
             "drafter": models.get("drafter"),

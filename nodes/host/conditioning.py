@@ -13,6 +13,7 @@ from torch import Tensor
 from ...sdvg_core.engine.inputs import ControlClip
 from ...sdvg_core.engine.types import Condition
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.settings.request import shots_text
 from ...sdvg_core.text.prompts import Conditions, PromptSchedule, check_prompt
 from .sockets import PromptEntry
 
@@ -66,7 +67,14 @@ def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[li
 
 
 def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) -> list[list[Any]]:
-    """Return the CONDITIONING of the first line, with those of later lines attached. `encode`: a text to CONDITIONING."""
+    """Return the CONDITIONING of the first line, with those of later lines attached. `encode`: a text to CONDITIONING.
+
+    Raises `BadInput` for shots that begin afresh, which the command line makes.
+    """
+    if shots_text(lines.shots):
+        raise BadInput(
+            "the prompt has fresh shots, which the command line makes; write '3 cut: ...' for a new scene"
+        )
     (_, first), *later = lines.entries
     entries = tuple(PromptEntry(at, encode(text), "", at in lines.cuts) for at, text in later)
     carried = {LATER_KEY: entries, STRENGTHS_KEY: lines.strengths}

@@ -21,7 +21,7 @@ from ..pocket.trained_set import FAST_VAE_NAME, WEIGHT_FILES, pocket_fast_vae
 from ..report.run_report import RunReport, hide_prompt, is_hidden
 from ..settings.fields import from_json, settings_of
 from ..settings.load import LoadOptions
-from ..settings.request import VideoRequest
+from ..settings.request import VideoRequest, read_shots
 from ..settings.route import Custom, Route
 from ..text.prompts import PromptSchedule
 from ..videos.fingerprint import differences, flat
@@ -65,8 +65,10 @@ def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
 
 
 def route_again(report: RunReport) -> Route:
-    """Return the route of a report. Raises `BadInput` for one by a router of the user's own."""
+    """Return the route of a report. Raises `BadInput` for a router of the user's own, or a route for each shot."""
     settings = _settings(report, "route")
+    if any("route" in shot for shot in report.settings.get("shots") or ()):
+        raise BadInput("a budget bought each shot its own route; add the same --budget")
     policy = settings.get("policy")
     if isinstance(policy, Mapping) and policy.get("kind") == Custom.__name__:
         name = f"{policy.get('router')!s:.40}"
@@ -133,15 +135,17 @@ def prompts_again(report: RunReport) -> PromptSchedule:
     if not isinstance(cuts, list) or not all(isinstance(block, int) for block in cuts):
         raise BadInput(NO_SETTINGS)
     scenes = tuple(block - 1 for block in cuts)
+    shots = read_shots(str(report.request.get("shots") or ""))
+    begins = {*scenes, *(shot.start for shot in shots[1:])}
     text = report.blocks[0].prompt
     entries = [(0, text)]
-    for record in report.blocks:
-        if record.prompt != text or record.span.index in scenes:
+    for index, record in enumerate(report.blocks, report.blocks[0].span.index):
+        if record.prompt != text or index in begins:
             text = record.prompt
-            entries.append((record.span.index, text))
+            entries.append((index, text))
     if any(is_hidden(text) for _, text in entries):
         raise BadInput("the report has hashes in place of its prompts; add the prompt with --prompt")
-    return PromptSchedule(tuple(entries), cuts=scenes)
+    return PromptSchedule(tuple(entries), cuts=scenes, shots=shots)
 
 
 def latents_in(folder: Path) -> Tensor | None:
@@ -184,4 +188,6 @@ def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
         "version of": report.versions,
     }
     # A different device is no different video.
-    return {name: value for name, value in flat(settings).items() if not name.endswith("device")}
+    values = flat(settings).items()
+    # A report from before there were shots has none, and an empty text says the same.
+    return {name: value for name, value in values if not name.endswith("device") and value != ""}

@@ -25,7 +25,7 @@ from ..report.summary import summarise
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
 from ..text.prompt_files import read_prompt_list
-from ..text.prompts import PromptSchedule, read_video_prompt, with_strengths
+from ..text.prompts import PromptSchedule, read_video_prompt, with_lines
 from ..videos.asked import Batch
 from ..videos.chosen_files import naming_source
 from ..videos.maker import StopRequest, make_many, make_videos
@@ -116,13 +116,14 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
             given = [role for role in FILE_OPTIONS.values() if getattr(options, role)]
             named, loras = files_again(again, options.models, given)
         load = load_again(again, load, loras)
-    request = video_request(options, base, route_again(again) if again else None)
+    route = route_again(again) if again and not hasattr(options, "budget") else None
+    request = video_request(options, base, route)
     copied = ("overwrite", "reuse", "private")
     return Batch(
         files=model_files(options, options.models, request, named),
         load=load_options(options, load, embedded=embedded),
-        # Only the one prompt of a single video changes within it, or states strengths.
-        request=with_strengths(request, prompts[0]),
+        # Only the one prompt of a single video changes within it, or has lines of its own.
+        request=with_lines(request, prompts[0]),
         prompts=prompts,
         seeds=tuple(options.seeds),
         output=options.output or Path("out"),

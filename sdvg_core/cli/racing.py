@@ -34,10 +34,10 @@ from ..settings.route import First, Route, TargetOnly
 from ..text.prompts import one_prompt
 from ..videos.asked import Batch
 from ..videos.batch import BatchPlan, plan_videos
+from ..videos.film import resolve_film
 from ..videos.folders import State
 from ..videos.maker import StopRequest, VideoMaker, make_videos, show_bar
 from ..videos.rendering import finished
-from ..videos.resolve import resolve_files
 from ..weights.latents import load_latents
 from .making import IN_WORLD, exit_code, say, warn
 from .options import video_request
@@ -173,7 +173,7 @@ def _load(batch: Batch, planned: BatchPlan, headers: FileHeaders) -> VideoMaker:
     """Load both models, and the scorer if the route asks for it."""
     files = replace(planned.batch.files, drafter=batch.files.drafter, target=batch.files.target)
     batch = replace(planned.batch, files=files)
-    return VideoMaker(batch, headers, None, cache(partial(resolve_files, headers=headers)))
+    return VideoMaker(batch, headers, None, cache(partial(resolve_film, headers=headers)))
 
 
 def _blocks_of(run: Run, latents: list[Tensor]) -> Iterator[BlockRecord]:

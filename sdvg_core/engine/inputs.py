@@ -35,32 +35,41 @@ class NoiseSource(Protocol):
 class KeyedNoise:
     """Standard normal noise keyed by (seed, block, slot), and by the take if it is not the first.
 
-    It is the same on every device and for every clip length. Drafter and target share one source, so both use the
-    same initial noise and re-noise.
+    `shot`: key of the shot, such as `#k3f`; empty for one without. It is the same on every device, for every clip
+    length and wherever a shot stands in its film. Drafter and target share one source, so both use the same initial
+    noise and re-noise.
     """
 
     seed: int = setting(least=0, most=MOST_SEED)
     channels: int
     height: int
     width: int
+    shot: str = ""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return the noise of one slot of one block: `b c t h w`, float32, CPU."""
-        # Take 1 is not part of the key, so that a seed without takes needs none.
+        # Neither take 1 nor an empty shot is part of the key, so that a seed without them needs none.
         take = (span.take,) if span.take > 1 else ()
-        generator = torch.Generator().manual_seed(generator_seed(self.seed, span.index, slot, *take))
+        shot = (self.shot,) if self.shot else ()
+        generator = torch.Generator().manual_seed(generator_seed(self.seed, *shot, span.index, slot, *take))
         return torch.randn(self.shape(span), generator=generator, dtype=torch.float32)
+
+    @property
+    def key(self) -> tuple[int | str, ...]:
+        """All that the noise of a block depends on, besides the block; the shot's key if it has one."""
+        shot = (self.shot,) if self.shot else ()
+        return (self.seed, self.channels, self.height, self.width, *shot)
 
     def shape(self, span: Span) -> tuple[int, ...]:
         """Return the shape of a block's noise and latents, `b c t h w`."""
         return 1, self.channels, span.frames, self.height, self.width
 
 
-def generator_seed(*parts: int) -> int:
-    """Hash whole numbers into a generator seed of 63 bits."""
+def generator_seed(*parts: int | str) -> int:
+    """Hash whole numbers, and texts that begin with #, into a generator seed of 63 bits."""
     digest = hashlib.sha256(":".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -73,7 +73,7 @@ def block_key(model: str, codec: str, noise: KeyedNoise, call: BlockCall) -> str
     restyled = [] if source.latents is None else [(hash_tensor(source.latents), source.skip, source.share)]
     controls = [("control", hash_tensor(control.context), control.strength) for control in call.controls]
     fewer = [("left out", call.left_out)] if call.left_out else []
-    return _hash("block", model, codec, astuple(noise), committed, place, handed_over, *restyled, *controls, *fewer)
+    return _hash("block", model, codec, noise.key, committed, place, handed_over, *restyled, *controls, *fewer)
 
 
 def begun_key(block: str, stop: int) -> str:

@@ -41,6 +41,10 @@ class Footage:
         """Number of pixel frames."""
         return len(self.pixels)
 
+    def part(self, first: int, until: int | None) -> Footage:
+        """Return the frames `first` to `until`, without sound; at least the last frame. The note is the whole's."""
+        return Footage(self.pixels[min(first, self.frames - 1) : until], self.note)
+
     def fill(self, frames: int, *, first: int = 0) -> Tensor:
         """Return frames `1 f 3 h w` in [0, 1] from index `first` on; beyond the ends, repeat the end frames."""
         pixels = self.pixels[(first + torch.arange(frames)).clamp(0, self.frames - 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, Protocol
 
 from ..engine.protocols import Scorer
@@ -14,6 +14,7 @@ from ..errors import count
 from ..settings.context import Preset
 from ..settings.execution import Execution
 from ..settings.fields import as_json
+from ..settings.request import FIRST_KEY
 from .run_report import RunReport
 from .summary import ranges
 
@@ -54,7 +55,7 @@ class ReportedScorer(Scorer, Protocol):
 
 
 def assemble_report(
-    run: Run,
+    runs: Sequence[Run],
     records: Sequence[BlockRecord],
     parts: Mapping[str, Any],
     *,
@@ -65,17 +66,17 @@ def assemble_report(
     load: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    """Return the report of a run. `parts`: settings of its models and devices, as JSON values.
+    """Return the report of the runs of a film. `parts`: settings of their models and devices, as JSON values.
 
     `request`, `load`: what was asked, as JSON values with files by name. `kept`: `blocks` and
     `digest` of the blocks kept from an earlier run.
     """
+    run = runs[0]
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
     scorer.pop("notes", None)
-    indices = run.plan.new_indices
-    numbers = range(max(indices.start, 1), indices.stop + 1)
-    conditions = [(number, run.inputs.condition_of(number - 1)) for number in numbers]
-    cuts = [number for (_, before), (number, after) in pairwise(conditions) if after.cut and after is not before]
+    spans = [span for each in runs for span in each.plan.spans]
+    cuts = list(chain.from_iterable(map(_cuts, runs, _firsts(runs))))
+    shots = _shots(runs)
     return RunReport(
         request=request,
         load=load,
@@ -84,11 +85,12 @@ def assemble_report(
             "scorer": scorer,
             "route": as_json(run.plan.route),
             "seed": run.inputs.noise.seed,
-            "blocks": len(run.plan.spans),
+            "blocks": len(spans),
             "width": run.inputs.noise.width * run.engine.codec.spatial_stride,
             "height": run.inputs.noise.height * run.engine.codec.spatial_stride,
-            "takes": {str(place + 1): span.take for place, span in enumerate(run.plan.spans) if span.take > 1},
+            "takes": {str(place + 1): span.take for place, span in enumerate(spans) if span.take > 1},
             **({"cuts": cuts} if cuts else {}),
+            **({"shots": shots} if shots else {}),
             "drafter_context": run.drafter_context,
             "latent_frames_given": run.plan.lead.frames,
             **({"kept": dict(kept)} if kept else {}),
@@ -96,16 +98,46 @@ def assemble_report(
         versions=versions,
         blocks=tuple(records),
         fps=fps,
-        notes=(*_route_notes(run, records, kept), *notes),
+        notes=(*_route_notes(len(spans), records, kept), *notes),
     )
 
 
-def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:
+def _firsts(runs: Sequence[Run]) -> list[int]:
+    """Return the block of the film with which each run begins, from 0, those of a clip that is continued too."""
+    lengths = [run.plan.new_indices.stop for run in runs]
+    return [0, *accumulate(lengths[:-1])]
+
+
+def _cuts(run: Run, first: int) -> list[int]:
+    """Return the numbers of the blocks of a run that begin a scene. `first`: the film's block where it begins."""
+    indices = run.plan.new_indices
+    numbers = range(max(indices.start, 1), indices.stop + 1)
+    conditions = [(number, run.inputs.condition_of(number - 1)) for number in numbers]
+    pairs = pairwise(conditions)
+    return [first + number for (_, before), (number, after) in pairs if after.cut and after is not before]
+
+
+def _shots(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the shots of a film; nothing for one run without a key. Of a route by budget, each has its own."""
+    if len(runs) == 1 and not runs[0].inputs.noise.shot:
+        return []
+    routes = [as_json(run.plan.route) for run in runs]
+    return [
+        {
+            "key": run.inputs.noise.shot or FIRST_KEY,
+            "first_block": first + 1,
+            **({} if route == routes[0] else {"route": route}),
+        }
+        for run, first, route in zip(runs, _firsts(runs), routes, strict=True)
+    ]
+
+
+def _route_notes(blocks: int, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:
     before = kept["blocks"] if kept else 0
     if kept:
         yield f"{_were(range(1, before + 1))} locked: taken from an earlier run, latents {kept['digest']}."
-    if len(records) < len(run.plan.spans):
-        yield f"Stopped after block {before + len(records)} of {before + len(run.plan.spans)}, as asked."
+    if len(records) < blocks:
+        yield f"Stopped after block {before + len(records)} of {before + blocks}, as asked."
     if reused := [place for place, record in enumerate(records, before + 1) if record.reused]:
         whose = "their" if len(reused) > 1 else "its"
         yield f"{_were(reused)} made by an earlier run and used again; {whose} seconds do not count."

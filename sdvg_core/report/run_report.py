@@ -170,7 +170,8 @@ class RunReport:
         blocks = kept.get("blocks") if isinstance(kept, Mapping) else 0
         first = self.blocks[0].span.index
         counted = blocks if isinstance(blocks, int) and 0 <= blocks <= first else 0
-        return record.span.index - first + counted + 1
+        places = (place for place, block in enumerate(self.blocks, counted + 1) if block is record)
+        return next(places)
 
     def without_prompts(self) -> RunReport:
         """Return the report with a hash in place of every prompt."""

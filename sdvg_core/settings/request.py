@@ -43,9 +43,9 @@ class VideoRequest:
     """The request for one video; the help of each field describes it.
 
     `width`, `height`: pixels; None for those of the clip to continue, or 832 x 480. `directions`: see
-    `check_directions`. `takes`: see `read_takes`. `strength`: `medium`, or `medium,7:0.6` to change it from block 7
-    on. `colour_hold`: see `ColourHold`. Raises `BadInput` for invalid values, and for those that exclude each
-    other.
+    `check_directions`. `takes`: see `read_takes`. `shots`: see `read_shots`; they come from the prompt's lines.
+    `strength`: `medium`, or `medium,7:0.6` to change it from block 7 on. `colour_hold`: see `ColourHold`. Raises
+    `BadInput` for invalid values, and for those that exclude each other.
     """
 
     blocks: int = setting(
@@ -79,6 +79,7 @@ class VideoRequest:
         "one change too",
         widget={"optional": True},
     )
+    shots: str = setting("", of_files=False)
     continue_from: Path | None = setting(
         None,
         help="go on from a clip: latents.safetensors, a video, or a folder of pictures (16 a second)",
@@ -122,6 +123,7 @@ class VideoRequest:
         check_fields(self)
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
+        read_shots(self.shots)
         read_strengths(self.strength, self.blocks)
         if sum(map(bool, (self.continue_from, self.start_image, self.restyle))) > 1:
             raise BadInput(TWO_STARTS)
@@ -181,6 +183,58 @@ def read_takes(text: str, blocks: int) -> Mapping[int, int]:
     return {index: take for index, take in takes.items() if take > 1}
 
 
+# --- shots that begin afresh: of the blocks before them, they remember nothing
+
+SHOT_KEY = re.compile("#[a-z0-9]{1,12}")
+FIRST_KEY = "#0"
+"""The key of the shot that a film begins with if its prompt names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A shot that begins afresh. `start`: its first block, from 0; blocks of a clip that is continued count too.
+
+    `key`: its name. It names its noise too, so a shot that is moved keeps its latents. Raises `BadInput` for a key
+    of another form.
+    """
+
+    start: int = 0
+    key: str = FIRST_KEY
+
+    def __post_init__(self) -> None:
+        if not SHOT_KEY.fullmatch(self.key):
+            raise BadInput(f"the shot's key is {self.key!r:.40}; write # and 1 to 12 of a-z and 0-9, such as #k3f")
+
+    def __str__(self) -> str:
+        return f"{self.start + 1}:{self.key}"
+
+
+def shots_text(shots: Sequence[Shot]) -> str:
+    """Return shots as text, such as `1:#0,4:#k3f`; empty for a film of one plain run."""
+    return "" if not shots or tuple(shots) == (Shot(),) else ",".join(map(str, shots))
+
+
+def read_shots(text: str) -> tuple[Shot, ...]:
+    """Parse shots such as `1:#0,4:#k3f` (the key of the first blocks; from block 4 on a shot of its own).
+
+    Raises `BadInput` for other text, and unless the blocks ascend from 1 and each key is there once.
+    """
+    shots = []
+    for part in text.split(",") if text else ():
+        match = re.fullmatch(r"([0-9]{1,6}):(#.*)", part)
+        if match is None:
+            raise BadInput(f"the shot is {part!r:.40}; write for example 4:#k3f (from block 4 on)")
+        shots.append(Shot(int(match[1]) - 1, match[2]))
+    starts = [shot.start for shot in shots]
+    keys = [shot.key for shot in shots]
+    if shots and (starts[0] != 0 or sorted(set(starts)) != starts):
+        raise BadInput(f"the shots are {text!r:.60}; sort them, from block 1 on, one for each block at most")
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        first = " (the film's first shot has it)" if twice[0] == FIRST_KEY else ""
+        raise BadInput(f"two shots have the key {twice[0]}{first}; give each its own")
+    return tuple(shots) or (Shot(),)
+
+
 # --- restyling: a block begins from the clip's latents with noise added. A named strength skips the first steps of
 # the schedule, whose predictions the clip replaces; a number scales the noise levels of all steps.
 
@@ -221,6 +275,20 @@ def read_strengths(text: str, blocks: int) -> tuple[Strength, ...]:
             raise BadInput(f"the strength {change!r:.30} names no block from 1 to {blocks}; write 7:0.6")
         strengths[int(start) - 1 :] = [read_strength(strength)] * (blocks - int(start) + 1)
     return tuple(strengths)
+
+
+def strength_part(text: str, first: int, stop: int) -> str:
+    """Return the part of a text of strengths for the blocks `first` to `stop`, from 0, which then count from 1."""
+    usual, *later = text.split(",")
+    shifted = []
+    for change in later:
+        number, _, strength = change.partition(":")
+        block = int(number) - 1
+        if block <= first:
+            usual = strength
+        elif block < stop:
+            shifted.append(f"{block - first + 1}:{strength}")
+    return ",".join((usual, *shifted))
 
 
 def check_strengths(strengths: Sequence[Strength], schedules: Sequence[Sequence[float]]) -> None:

@@ -12,20 +12,23 @@ from torch import Tensor
 
 from ..engine.types import Condition
 from ..errors import BadInput, count
-from ..settings.request import VideoRequest, read_strength, strength_of
+from ..settings.request import Shot, VideoRequest, read_shots, read_strength, shots_text, strength_of
 
 EMPTY = "the prompt is empty; describe what the video should show"
 LONGEST_PROMPT = 20_000
 # Control characters except tabs and line breaks, and lone surrogates.
 NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # With a digit right after the colon it is a ratio or a time of day.
-PROMPT_LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
-"""A line for a block: its number from 1, an optional cut or strength, and a prompt."""
+PROMPT_LINE = re.compile(
+    r"[ \t]*(?P<block>[0-9]{1,6})(?P<cut>[ \t]+cut)?(?:[ \t]+fresh[ \t]+(?P<shot>#[^\s:]*))?"
+    r"(?:[ \t]+strength[ \t]+(?P<strength>\S+?))?[ \t]*:(?![0-9])[ \t]*(?P<prompt>.*)"
+)
+"""A line for a block: its number from 1, an optional cut, fresh shot or strength, and a prompt."""
 FIRST_STRENGTH = re.compile(r"(?is)\s*\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
 """Start of a video's prompt: the number of first blocks by the target."""
 ALMOST = re.compile(
     r"(?i)[ \t]*(?:\[first\b.*|[-+\u2212]?\d+(?:[.,]\d+)?"
-    r"(?:[ \t]*|[ \t]+(?:cut|strength)\b[^:\uff1a]*)[:\uff1a](?!\d).*)"
+    r"(?:[ \t]*|[ \t]+(?:cut|fresh|strength)\b[^:\uff1a]*)[:\uff1a](?!\d).*)"
 )
 """A line that is nearly one of these: another number, digits of another script, a full-width colon."""
 
@@ -34,14 +37,15 @@ ALMOST = re.compile(
 class PromptSchedule:
     """Prompts with their first blocks, from 0: `((0, "a calm sea"), (4, "a storm"))`.
 
-    `strengths`: of restyling, with their first blocks. `cuts`: blocks that begin a new scene. `first`: number of
-    first blocks by the target, if the prompt states it, else 0. `seed`: of its video, if its file states one.
-    Raises `BadInput` unless blocks ascend from 0.
+    `strengths`: of restyling, with their first blocks. `cuts`: blocks that begin a new scene. `shots`: those that
+    begin afresh, the first one with block 0. `first`: number of first blocks by the target, if the prompt states
+    it, else 0. `seed`: of its video, if its file states one. Raises `BadInput` unless blocks ascend from 0.
     """
 
     entries: tuple[tuple[int, str], ...]
     strengths: tuple[tuple[int, str], ...] = ()
     cuts: tuple[int, ...] = ()
+    shots: tuple[Shot, ...] = (Shot(),)
     first: int = 0
     seed: int | None = None
 
@@ -56,11 +60,12 @@ class PromptSchedule:
         if any(b <= a for a, b in pairwise(self.starts)):
             blocks = ", ".join(str(start + 1) for start in self.starts)
             raise BadInput(f"the prompts start at blocks {blocks:.40}; sort them, and give each block one")
+        read_shots(shots_text(self.shots))
 
     @property
     def changes(self) -> bool:
-        """True if the prompt or a strength changes within the clip."""
-        return len(self.entries) > 1 or bool(self.strengths)
+        """True if the prompt or a strength changes within the clip, or a shot has a key."""
+        return len(self.entries) > 1 or bool(self.strengths) or bool(shots_text(self.shots))
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -99,31 +104,38 @@ def one_prompt(text: str) -> PromptSchedule:
 def read_prompt(text: str) -> PromptSchedule:
     """Parse a prompt with lines that change it from a block on.
 
-    Examples: `5: a storm`, `7 strength 0.6: a lake`, `12 cut: a harbour` (a new scene). Other lines belong to the
-    prompt before them. A line with a strength may have no prompt. Raises `BadInput` for an invalid line.
+    Examples: `5: a storm`, `7 strength 0.6: a lake`, `12 cut: a harbour` (a new scene), `15 fresh #k3f: a bridge`
+    (a shot that remembers nothing of those before it). Other lines belong to the prompt before them. A line with a
+    strength may have no prompt. Raises `BadInput` for an invalid line.
     """
     if not isinstance(text, str):
         raise BadInput(EMPTY)
     parts: list[tuple[int, str, list[str]]] = [(0, "", [])]
     cuts = []
+    shots = {0: Shot()}
     for line in text_lines(text):
         match = PROMPT_LINE.fullmatch(line)
         if match is None:
             parts[-1][2].append(line)
-        elif (start := int(match[1]) - 1) < 0:
+            continue
+        start = int(match["block"]) - 1
+        if start < 0:
             raise BadInput(f"the line {line.strip()!r:.60} is of block 0, but the first one is 1; number it again")
-        else:
-            parts.append((start, match[3] or "", [match[4]]))
-            cuts += [start] if match[2] else []
+        parts.append((start, match["strength"] or "", [match["prompt"]]))
+        cuts += [start] if match["cut"] else []
+        if match["shot"]:
+            shots[start] = Shot(start, match["shot"])
     texts = [(start, strength, "\n".join(lines).strip()) for start, strength, lines in parts]
     for start, strength, prompt in texts[1:]:
         if strength:
             read_strength(strength)
-        if not prompt and (start in cuts or not strength):
+        if start in cuts and start in shots:
+            raise BadInput(f"block {start + 1} is cut and fresh; a fresh shot needs no cut, so leave that out")
+        if not prompt and (start in cuts or start in shots or not strength):
             raise BadInput(f"the line of block {start + 1} says nothing; write for example '4: the storm begins'")
     strengths = tuple((start, strength) for start, strength, _ in texts if strength)
     entries = tuple((start, prompt) for start, _, prompt in texts if prompt)
-    return PromptSchedule(entries, strengths, tuple(cuts))
+    return PromptSchedule(entries, strengths, tuple(cuts), tuple(shots.values()))
 
 
 def check_prompt(text: str) -> None:
@@ -197,9 +209,9 @@ def clean_prompt(prompt: str) -> str:
     return text
 
 
-def with_strengths(request: VideoRequest, prompt: PromptSchedule) -> VideoRequest:
-    """Return the request with the strengths from the lines of its prompt."""
-    if not prompt.strengths:
-        return request
-    strength = strength_of(request.strength, prompt.strengths, restyles=bool(request.restyle))
-    return replace(request, strength=strength)
+def with_lines(request: VideoRequest, prompt: PromptSchedule) -> VideoRequest:
+    """Return the request with the strengths and shots from the lines of its prompt."""
+    if prompt.strengths:
+        strength = strength_of(request.strength, prompt.strengths, restyles=bool(request.restyle))
+        request = replace(request, strength=strength)
+    return replace(request, shots=shots_text(prompt.shots))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..engine.plan import Roles, has_partial_blocks
+from ..engine.plan import Roles
 from ..errors import BadInput
 from ..files.outputs import BLOCKS_FOLDER, check_output
 from ..loading.headers import FileHeaders, check_models
@@ -22,9 +22,9 @@ from ..text.prompts import PromptSchedule, notes_on_starts, taken_as_text
 from ..weights.model_files import ModelFiles
 from .asked import Batch
 from .blocks import block_files
+from .film import ResolvedFilm, resolve_film
 from .fingerprint import Fingerprint, request_fingerprint
 from .folders import State, claim_folder
-from .resolve import ResolvedRequest, resolve_files
 
 OF_PARTS = {
     known.flags[0]: known.parts
@@ -33,8 +33,8 @@ OF_PARTS = {
     if known.parts
 }
 """Option -> the parts that it is for, without which it has no effect."""
-Resolved = Mapping[VideoRequest, ResolvedRequest]
-"""The resolved requests of a batch, by request. All have the batch's seed, so they differ in their routes only."""
+Resolved = Mapping[VideoRequest, ResolvedFilm]
+"""The resolved films of a batch, by request. All have the batch's seed, so they differ in their routes only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +87,17 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     prompts = batch.prompts
     check_output(batch.output if batch.named else batch.output / "001", renamed=not batch.numbered)
     headers = check_models(batch.files, batch.load)
-    usual = resolve_files(request, headers)
-    handover = usual.plan.route.handover
+    usual = resolve_film(request, headers)
+    handover = usual.route.handover
     asked = request.route.handover if isinstance(request.route, Route) else 0
     if "--handover" in batch.stated and asked > handover:
         fault = f"handover is {asked}, and the schedules and the drafts' steps allow {handover}"
         raise BadInput(f"{fault}; hand over {handover} at most")
     of_prompts = [request_of_prompt(prompt.first, usual) for prompt in prompts]
-    resolved = {asked: usual if asked == request else resolve_files(asked, headers) for asked, _ in of_prompts}
-    needed = Roles().union(*(video.plan.models_needed for video in resolved.values()))
+    resolved = {asked: usual if asked == request else resolve_film(asked, headers) for asked, _ in of_prompts}
+    needed = Roles().union(*(film.models_needed for film in resolved.values()))
     headers = headers.restrict_to(needed)
-    new = usual.plan.new_indices
+    new = usual.new_indices
     wanted = [
         (prompt, replace(asked, seed=seed), (note, *notes_on_prompt(prompt, new)))
         for prompt, (asked, note) in zip(prompts, of_prompts, strict=True)
@@ -116,7 +116,7 @@ def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
         notes += _notes_on(folder, states.values(), numbered=batch.numbered)
         parts = needed | {"codec"}
         flags = [flag for flag in batch.stated if flag in OF_PARTS and parts.isdisjoint(OF_PARTS[flag])]
-        if not any(has_partial_blocks(video.plan) for video in resolved.values()):
+        if not any(film.has_partial_blocks for film in resolved.values()):
             flags += _of_partial_blocks(batch)
         if flags:
             notes.append(f"Without effect, as no block asks for it: {', '.join(flags)}.")
@@ -140,7 +140,7 @@ def _of_partial_blocks(batch: Batch) -> list[str]:
 
 def _fingerprint(batch: Batch, resolved: Resolved, request: VideoRequest, prompt: PromptSchedule) -> Fingerprint:
     """Return the fingerprint of one video of a batch."""
-    needed = resolved[replace(request, seed=batch.request.seed)].plan.models_needed
+    needed = resolved[replace(request, seed=batch.request.seed)].models_needed
     return request_fingerprint(needed_files(batch.files, needed), batch.load, request, prompt)
 
 
@@ -158,11 +158,12 @@ def _notes_on(folder: Path, states: Collection[State], *, numbered: bool) -> Ite
         yield f"this goes on with what an earlier call left in {folder}"
 
 
-def request_of_prompt(first: int, resolved: ResolvedRequest) -> tuple[VideoRequest, str]:
+def request_of_prompt(first: int, resolved: ResolvedFilm) -> tuple[VideoRequest, str]:
     """Return the request of one prompt's video, and a note on its route or an empty string.
 
     `first`: number of first blocks that the prompt gives to the target (`[first N]`); 0 to keep the route.
-    `resolved`: the batch's request. Raises `BadInput` for more blocks than the video has, or with a budget.
+    `resolved`: the batch's request. Raises `BadInput` for more blocks than the video has, with a budget, and if
+    only the first of several shots goes on from a clip, as all have one route.
     """
     request = resolved.request
     if not first:
@@ -173,9 +174,12 @@ def request_of_prompt(first: int, resolved: ResolvedRequest) -> tuple[VideoReque
     if isinstance(request.route, Budget):
         fault = f"a prompt states {first} first blocks, and a budget chooses as many for all"
         raise BadInput(f"{fault}; leave one of them out")
-    blocks_before = resolved.plan.blocks[0].place
+    blocks_before = resolved.runs[0].plan.blocks[0].place
+    if blocks_before and len(resolved.runs) > 1:
+        fault = f"a prompt states {first} first blocks of every shot, and the first goes on from a clip"
+        raise BadInput(f"{fault}; leave [first {first}] out, and direct blocks to the target (t)")
     first_blocks = blocks_before + first
-    route = replace(resolved.plan.route, policy=First(first_blocks))
+    route = replace(resolved.route, policy=First(first_blocks))
     blocks = blocks_before + request.blocks
     note = f"As its prompt states, the target makes the first {first_blocks} of {blocks} blocks."
     return replace(request, route=route), note

@@ -6,7 +6,7 @@ that of pixel frame 4i - 1, for clips of any length.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -34,6 +34,11 @@ class ControlFootage:
     edge: int = 0
     lead: int = 0
     new: int = 0
+
+    def part(self, first: int, until: int | None) -> ControlFootage:
+        """Return the control of the video's pixel frames `first` to `until`."""
+        mask = self.mask.part(first, until) if self.mask else None
+        return replace(self, footage=self.footage.part(first, until), mask=mask)
 
     def clip(self, codec: VideoCodec, latent_frames: int) -> ControlClip:
         """Encode the control for the models, for the first `latent_frames` of the history."""

@@ -39,10 +39,10 @@ from ..settings.request import VideoRequest
 from ..text.prompts import Conditions
 from .asked import Batch
 from .batch import Video, folder_in, needed_files, plan_videos
+from .film import ResolvedFilm, resolve_film
 from .fingerprint import digest_of
 from .folders import State, shows
 from .rendering import finished, render_blocks, write_report
-from .resolve import ResolvedRequest, resolve_files
 from .table import Row, VideoTable
 
 VideoTask = tuple[Video, bytes]
@@ -149,7 +149,7 @@ def make_many(
         return planned.folder, table.rows
 
 
-def plan_layout(batch: Batch, headers: FileHeaders, video: ResolvedRequest) -> Plan | None:
+def plan_layout(batch: Batch, headers: FileHeaders, video: ResolvedFilm) -> Plan | None:
     """Return the memory plan for a video of a batch. Raises `BadInput` if it does not fit."""
     return plan_memory(headers, batch.load, video.width, video.height, video.request.blocks)
 
@@ -162,17 +162,17 @@ class VideoMaker:
         batch: Batch,
         headers: FileHeaders,
         layout: Plan | None,
-        resolve: Callable[[VideoRequest], ResolvedRequest],
+        resolve: Callable[[VideoRequest], ResolvedFilm],
     ) -> None:
         """Load the models in `headers`. `resolve`: returns a resolved request that has the batch's seed."""
         self._batch = batch
         self._resolve_request = resolve
         self._loaded = load_models(batch.files, batch.load, headers, layout)
 
-    def _resolve(self, video: Video) -> ResolvedRequest:
-        """Return the resolved request of a video. Only noise depends on its seed, so clips are read once."""
+    def _resolve(self, video: Video) -> ResolvedFilm:
+        """Return the resolved film of a video. Only noise depends on its seed, so clips are read once."""
         resolved = self._resolve_request(replace(video.request, seed=self._batch.request.seed))
-        return replace(resolved, request=video.request, notes=(*resolved.notes, *filter(None, video.notes)))
+        return resolved.with_request(video.request, video.notes)
 
     def make(
         self,
@@ -222,11 +222,12 @@ class VideoMaker:
             return report
 
     def run_of(self, request: VideoRequest, conditions: Conditions) -> Run:
-        """Return the run of a request that has the batch's seed. It writes nothing and re-uses nothing."""
+        """Return the run of a request for one shot, with the batch's seed. It writes and re-uses nothing."""
         resolved = self._resolve_request(request)
         loaded = self._loaded
-        engine = loaded.build(needed=resolved.plan.models_needed)
-        return resolved.prepare_run(engine, conditions, None, device_clock(loaded.device, loaded.side))
+        engine = loaded.build(needed=resolved.models_needed)
+        (run,) = resolved.prepare_runs(engine, conditions, None, device_clock(loaded.device, loaded.side))
+        return run
 
 
 def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Callable[[VideoTask, Stop], RunReport]:
@@ -238,7 +239,7 @@ def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Calla
     torch.set_num_threads(threads)
     batch = replace(batch, load=replace(batch.load, device=device))
     checked = check_models(batch.files, batch.load)
-    resolve = cache(partial(resolve_files, headers=checked))
+    resolve = cache(partial(resolve_film, headers=checked))
     batch = replace(batch, files=needed_files(batch.files, needed))
     headers = checked.restrict_to(needed)
     layout = plan_layout(batch, headers, resolve(batch.request))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from ..decoders.open import FAST_NOTE
 from ..devices.device import device_clock, versions_on
@@ -20,15 +24,15 @@ from ..report.run_report import RunReport
 from ..settings.fields import as_json
 from ..settings.load import load_as_json
 from ..text.prompts import Conditions
-from ..weights.latents import lead_metadata, save_latents
+from ..weights.latents import lead_metadata, save_latents, shots_metadata
 from .blocks import BlockFiles
+from .film import ResolvedFilm
 from .fingerprint import MOST_DIFFERENCES
-from .resolve import ResolvedRequest
 
 
 def render_blocks(
     loaded: Models,
-    resolved: ResolvedRequest,
+    film: ResolvedFilm,
     conditions: Conditions,
     work: Path,
     digest: str,
@@ -47,53 +51,58 @@ def render_blocks(
     blocks = BlockFiles(work / BLOCKS_FOLDER)
     blocks.recall(store, *reuse)
     store.begin_run()
-    engine = loaded.build(needed=resolved.plan.models_needed, before_pass=bar.step)
+    engine = loaded.build(needed=film.models_needed, before_pass=bar.step)
     earlier = Reuse(store=store, part_keys=loaded.part_keys)
-    run = resolved.prepare_run(engine, conditions, earlier, device_clock(loaded.device, loaded.side))
-    request = resolved.request
+    runs = film.prepare_runs(engine, conditions, earlier, device_clock(loaded.device, loaded.side))
+    request = film.request
     # Blocks made before this run was interrupted keep their seconds.
     records: list[BlockRecord] = []
     resumed = 0
     used_again = False
     comment = FAST_NOTE if loaded.settings["vae"]["tae_kind"] else None
+    made: list[Tensor] = []  # latents by run
     with Mp4Writer(work / VIDEO, request.fps, comment) as video:
-        frames = 0
-        for shown in run.play(stop):
-            if shown.record:
-                results = store.take_used()
-                records.append(blocks.add(len(records) + 1, shown.record, results))
-                store.drop(results)  # written, and no later block needs it
-                used_again |= shown.record.reused
-                if shown.record.reused and not records[-1].reused:
-                    resumed = len(records)
-                bar.block(shown.record)
-            video.add(
-                resolved.control_footage.paste(shown.frames, frames) if resolved.control_footage else shown.frames
-            )
-            frames += shown.frames.shape[1]
-            if shown.record:
-                yield records[-1]
+        for resolved, run in zip(film.runs, runs, strict=True):
+            if made and stop():
+                break
+            frames = 0
+            for shown in run.play(stop):
+                if shown.record:
+                    results = store.take_used()
+                    records.append(blocks.add(len(records) + 1, shown.record, results))
+                    store.drop(results)  # written, and no later block needs it
+                    used_again |= shown.record.reused
+                    if shown.record.reused and not records[-1].reused:
+                        resumed = len(records)
+                    bar.block(shown.record)
+                control = resolved.control_footage
+                video.add(control.paste(shown.frames, frames) if control else shown.frames)
+                frames += shown.frames.shape[1]
+                if shown.record:
+                    yield records[-1]
+            made.append(shown.history.latents(0, shown.history.frames))
 
-    block_frames = run.plan.spans[0].frames
+    block_frames = runs[0].plan.spans[0].frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
-    history = shown.history
-    latents = history.latents(0, history.frames)
-    noted |= lead_metadata(resolved.plan.lead, latents)
+    latents = torch.cat([part.to(made[-1]) for part in made], dim=2)
+    firsts = (0, *accumulate(part.shape[2] for part in made[:-1]))
+    noted |= lead_metadata(runs[0].plan.lead, latents)
+    noted |= shots_metadata([(run.shot, first) for run, first in zip(film.runs, firsts, strict=False)])
     save_latents(work / LATENTS, latents, noted)
     more = []
-    if resolved.sound and (problem := add_sound(work / VIDEO, resolved.sound)):
+    if film.sound and (problem := add_sound(work / VIDEO, film.sound)):
         more.append(problem)
     if reuse and not used_again:
         more.append("Nothing of the earlier video could be used again: it followed from something else.")
     more += _notes_on_files(resumed, blocks.damaged)
     texts = [condition.text for _, condition in conditions.entries]
     return assemble_report(
-        run,
+        runs,
         records,
         loaded.settings,
         fps=request.fps,
         versions=versions_on(loaded.settings["device"]),
-        notes=(*resolved.notes, *notes_on(loaded.execution, loaded.scorer, texts, loaded.notes), *more),
+        notes=(*film.notes, *notes_on(loaded.execution, loaded.scorer, texts, loaded.notes), *more),
         request=as_json(request),
         load=load_as_json(loaded.options),
     )

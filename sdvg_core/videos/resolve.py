@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ..causal_wan.config import common_patch
@@ -21,17 +19,22 @@ from ..engine.reuse import Reuse
 from ..engine.run import Run
 from ..engine.types import Condition
 from ..errors import BadInput, count, see
-from ..files.footage import RATE, Footage, read_alpha, read_footage
-from ..files.pictures import read_image
+from ..files.footage import RATE, Footage
 from ..files.sound import Sound
-from ..files.video import check_video_size
 from ..loading.headers import Headers, check_encoder
 from ..memory.budget import BudgetedRun, route_for_budget
-from ..settings.request import DEFAULT_HEIGHT, DEFAULT_WIDTH, NO_MODEL, ROUTE_DECIDES, VideoRequest
+from ..settings.request import (
+    DEFAULT_HEIGHT,
+    DEFAULT_WIDTH,
+    FIRST_KEY,
+    NO_MODEL,
+    ROUTE_DECIDES,
+    Shot,
+    VideoRequest,
+)
 from ..settings.route import Budget, First, Route, lower_handover
-from ..weights.latents import load_latents, read_lead
 from .control import ControlFootage, padding_note
-from .start import NOTHING, ExtendedStart, LatentStart, PictureStart, ReadStart, RestyledStart, Start, pixel_count
+from .start import NOTHING, ReadStart, Start, pixel_count
 
 NO_HOLD = "The colour hold has no effect: it begins with a scene's third block, which the video does not have."
 FADES_AFTER = 15
@@ -42,6 +45,8 @@ FADED = (
     "sixth block by it (route stride) was 0.8 dB better than balanced from block 16 on, for 0.38 of its cost, "
     "not 0.27."
 )
+WHOLE = Shot()
+"""The shot of a film that is one run."""
 ReadControl = Callable[[int, int], ControlFootage]
 """Function that reads a control for a width and a height in pixels."""
 
@@ -50,8 +55,8 @@ ReadControl = Callable[[int, int], ControlFootage]
 class ResolvedRequest:
     """A request that its models can make, with size in pixels, blocks and start.
 
-    `control_footage`: a control in pixels, from files. `controls`: in latents, from nodes. `sound`: of the mp4.
-    `notes`: for the report, on models, budget and clips.
+    `shot`: where it stands in its film. `control_footage`: a control in pixels, from files. `controls`: in latents,
+    from nodes. `sound`: of the mp4. `notes`: for the report, on models, budget and clips.
     """
 
     request: VideoRequest
@@ -59,6 +64,7 @@ class ResolvedRequest:
     height: int
     plan: RunPlan
     start: Start = NOTHING
+    shot: Shot = WHOLE
     control_footage: ControlFootage | None = None
     controls: tuple[ControlClip, ...] = ()
     sound: Sound | None = None
@@ -71,7 +77,7 @@ class ResolvedRequest:
         reuse: Reuse | None,
         clock: Callable[[], Any],
     ) -> Run:
-        """Return the run, for loaded models. `conditions`: by block index. `reuse`: stored results, or None."""
+        """Return the run, for loaded models. `conditions`: by the film's block. `reuse`: results, or None."""
         codec = engine.codec
         controls = self.controls
         if self.control_footage:
@@ -82,11 +88,17 @@ class ResolvedRequest:
             channels=codec.latent_channels,
             height=self.height // codec.spatial_stride,
             width=self.width // codec.spatial_stride,
+            shot="" if self.shot.key == FIRST_KEY else self.shot.key,
         )
+        first = self.shot.start
+
+        def condition_of(index: int) -> Condition:
+            return conditions(first + index)
+
         return Run(
             engine=engine,
             plan=self.plan,
-            inputs=BlockInputs(noise, conditions, start, restyle, controls),
+            inputs=BlockInputs(noise, condition_of, start, restyle, controls),
             drafter_context=self.request.drafter_context,
             reuse=reuse,
             colour_hold=self.request.colour_hold,
@@ -99,22 +111,23 @@ def resolve_request(
     headers: Headers,
     *,
     start: Start | ReadStart = NOTHING,
+    shot: Shot = WHOLE,
     read_control: ReadControl | None = None,
     controls: Sequence[ControlClip] = (),
 ) -> ResolvedRequest:
-    """Resolve a request: size, start, blocks, route, models needed, notes.
+    """Resolve a request for one run: size, start, blocks, route, models needed, notes.
 
-    `read_control`, `controls`: control of the blocks from the video's first frame on, in pixels or in latents.
-    Raises `BadInput` for a video that the models cannot make.
+    `shot`: of its film. `read_control`, `controls`: control of the blocks from the video's first frame on, in
+    pixels or in latents. Raises `BadInput` for a video that the models cannot make.
     """
     if not headers.models:
         raise BadInput(NO_MODEL)
     vae = headers.vae
-    width, height = _size(request, headers, start)
+    width, height = size_of(request, headers, start)
     if not isinstance(start, Start):
         start = start(width, height)
     start.check(vae.latent_channels, height // vae.spatial_stride, width // vae.spatial_stride)
-    plan, route_notes = _plan_of(request, headers, start)
+    plan, route_notes = plan_of(request, headers, start)
     needed = headers.restrict_to(plan.models_needed)
     # Where one model is not needed, both have the shape of the other.
     check_encoder(needed, *start.encoded(plan.lead), *(("the control",) if read_control else ()))
@@ -149,6 +162,7 @@ def resolve_request(
         height=height,
         plan=plan,
         start=start,
+        shot=shot,
         control_footage=control,
         controls=_place_controls(controls, plan, vae.temporal_stride, padding),
         sound=sound,
@@ -156,7 +170,7 @@ def resolve_request(
     )
 
 
-def _plan_of(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPlan, tuple[str, ...]]:
+def plan_of(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPlan, tuple[str, ...]]:
     """Return the plan of the blocks, and notes on changes to the route."""
     block_frames = {role: model.block_frames for role, model in headers.models.items()}
     lead = start.lead(max(block_frames.values()), headers.vae.temporal_stride)
@@ -211,7 +225,7 @@ def _length_notes(request: VideoRequest, plan: RunPlan) -> Iterator[str]:
         yield FADED
 
 
-def _size(request: VideoRequest, headers: Headers, start: Start | ReadStart) -> tuple[int, int]:
+def size_of(request: VideoRequest, headers: Headers, start: Start | ReadStart) -> tuple[int, int]:
     """Return width and height in pixels. Raises `BadInput` for a size that the models cannot make."""
     stride = headers.vae.spatial_stride
     usual = start.size(stride) if isinstance(start, Start) else None
@@ -291,50 +305,3 @@ def _model_notes(headers: Headers) -> tuple[str, ...]:
     notes = dict.fromkeys(note for _, model in sorted(headers.models.items()) for note in model.notes)
     fast = (FAST_NOTE,) if headers.vae.tae_kind else ()
     return (*notes, *fast, *headers.swapped_note)
-
-
-def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
-    """Resolve a request whose start and control are in files."""
-    control = partial(_control, request) if request.control else None
-    resolved = resolve_request(request, headers, start=_start(request), read_control=control)
-    check_video_size(resolved.width, resolved.height)
-    return resolved
-
-
-def _control(request: VideoRequest, width: int, height: int) -> ControlFootage:
-    assert request.control is not None
-    return ControlFootage(
-        footage=read_footage(request.control, width, height),
-        mask=_mask(request, request.control, width, height),
-        strength=request.control_strength,
-        edge=request.control_edge,
-    )
-
-
-def _mask(request: VideoRequest, control: Path, width: int, height: int) -> Footage | None:
-    """Read the mask of a control. Raises `BadInput` if its alpha is asked for and no clip has one."""
-    if request.control_mask is None:
-        return None
-    if isinstance(request.control_mask, Path):
-        return read_footage(request.control_mask, width, height)
-    if kept := read_alpha(control, width, height):
-        return replace(kept, pixels=255 - kept.pixels, note=f"{kept.note} What is opaque is kept.")
-    if request.restyle and (made := read_alpha(request.restyle, width, height)):
-        return replace(made, note=f"{made.note} What is opaque is made.")
-    clips = " and ".join(path.name for path in (control, request.restyle) if path)
-    raise BadInput(f"{clips} has no alpha, or is opaque everywhere; give a clip with alpha, or a mask")
-
-
-def _start(request: VideoRequest) -> Start | ReadStart:
-    """Return the start from the files of a request."""
-    clip = request.continue_from
-    if clip and clip.suffix.lower() == ".safetensors":
-        saved = load_latents(clip)
-        return LatentStart(saved.latents.float(), read_lead(saved.metadata, saved.latents))
-    if clip:
-        return lambda width, height: ExtendedStart(read_footage(clip, width, height))
-    if picture := request.start_image:
-        return lambda width, height: PictureStart(*read_image(picture, width, height))
-    if restyled := request.restyle:
-        return lambda width, height: RestyledStart(read_footage(restyled, width, height), request.strength)
-    return NOTHING

@@ -31,9 +31,9 @@ from ..settings.load import LoadOptions
 from ..settings.parts import check_part
 from ..settings.request import VideoRequest
 from ..settings.route import Budget, Custom, Route
-from ..text.prompts import PromptSchedule, notes_on_starts, one_prompt, taken_as_text
+from ..text.prompts import PromptSchedule, notes_on_starts, one_prompt, taken_as_text, with_lines
 from ..weights.model_files import ModelFiles
-from .resolve import ResolvedRequest, resolve_files
+from .film import ResolvedFilm, resolve_film
 
 
 class Busy(RuntimeError):
@@ -179,9 +179,9 @@ class Streamer:
         schedule = prompt if isinstance(prompt, PromptSchedule) else one_prompt(prompt)
         if self._router is not None:
             request = replace(request, route=_by_router(request.route, self._router))
-        resolved = resolve_files(request, self._headers)
+        resolved = resolve_film(with_lines(request, schedule), self._headers)
         loaded = self._loaded
-        scorer = self._scorer if "scorer" in resolved.plan.models_needed else None
+        scorer = self._scorer if "scorer" in resolved.models_needed else None
         of_parts = (*notes_on(loaded.execution, scorer, schedule.texts, loaded.notes), *self._outside_notes)
         with self._lock:
             newest = self._newest()
@@ -189,7 +189,7 @@ class Streamer:
                 raise Busy("another stream is open; read it to its end, close it, or load a second Streamer")
             asked_to_end = threading.Event()
             blocks = self._blocks(resolved, schedule, asked_to_end)
-            of_lines = notes_on_starts(schedule.starts, resolved.plan.new_indices)
+            of_lines = notes_on_starts(schedule.starts, resolved.new_indices)
             of_prompt = (*of_lines, *taken_as_text(schedule.texts))
             stream = Stream(blocks, asked_to_end, (*resolved.notes, *of_prompt, *of_parts))
             # A weak reference: a stream that was dropped does not block the next.
@@ -197,7 +197,7 @@ class Streamer:
         return stream
 
     def _blocks(
-        self, resolved: ResolvedRequest, schedule: PromptSchedule, asked_to_end: threading.Event
+        self, resolved: ResolvedFilm, schedule: PromptSchedule, asked_to_end: threading.Event
     ) -> Generator[StreamBlock]:
         def before_pass(kind: str) -> None:
             if asked_to_end.is_set():
@@ -205,10 +205,14 @@ class Streamer:
 
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts})
         # One engine per video, as it holds the keys and values.
-        engine = self._loaded.build(needed=resolved.plan.models_needed, before_pass=before_pass)
+        engine = self._loaded.build(needed=resolved.models_needed, before_pass=before_pass)
         clock = device_clock(self._loaded.device, self._loaded.side)
-        run = resolved.prepare_run(engine, conditions, None, clock)
-        with closing(run.blocks()) as blocks:
-            for number, emitted in enumerate(blocks, 1):
-                frames = emitted.frames[0].movedim(1, -1)
-                yield StreamBlock(number=number, of=len(run.plan.spans), frames=frames, record=emitted.record)
+        runs = resolved.prepare_runs(engine, conditions, None, clock)
+        number = 0
+        for run in runs:
+            with closing(run.blocks()) as blocks:
+                for emitted in blocks:
+                    number += 1
+                    frames = emitted.frames[0].movedim(1, -1)
+                    of = resolved.request.blocks
+                    yield StreamBlock(number=number, of=of, frames=frames, record=emitted.record)

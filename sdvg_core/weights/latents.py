@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from ..engine.plan import Lead
 from ..engine.types import hash_tensor
 from ..errors import BadInput
 from ..files.small_files import parse_json
+from ..settings.request import FIRST_KEY, Shot
 from .weight_file import WeightFile, open_weights
 
 KEY = "latents"
@@ -28,6 +29,8 @@ START_IMAGE_FRAMES = "start_image_frames"
 FROM_PIXELS = "from_pixels"
 FRAMES_KEY = "latent_frames"
 BEGINS = "begins"
+SHOTS = "shots"
+"""Metadata: of a film of several shots, or of one with a key, `[key, first latent frame]` of each."""
 LATENT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -87,6 +90,29 @@ def lead_metadata(lead: Lead, latents: Tensor) -> dict[str, int | str]:
     counts = {START_IMAGE_FRAMES: lead.start_image_frames, FROM_PIXELS: lead.from_pixels}
     begun = {name: count for name, count in counts.items() if count}
     return {**begun, FRAMES_KEY: latents.shape[2], BEGINS: hash_tensor(latents[:, :, :1])} if begun else {}
+
+
+def shots_metadata(shots: Sequence[tuple[Shot, int]]) -> dict[str, Any]:
+    """Return the metadata for shots with their first latent frames; empty for one plain shot."""
+    plain = len(shots) == 1 and shots[0][0].key == FIRST_KEY
+    return {} if plain else {SHOTS: [[shot.key, first] for shot, first in shots]}
+
+
+def shots_of(saved: LatentsFile) -> list[tuple[Shot, int]]:
+    """Return the shots of saved latents with their first latent frames; of a clip that was cut, those left.
+
+    Raises `BadInput` for damaged metadata.
+    """
+    entries = saved.metadata.get(SHOTS, [[FIRST_KEY, 0]])
+    try:
+        shots = [(Shot(key=key), first) for key, first in entries]
+        firsts = [first for _, first in shots if type(first) is int]
+        whole = len(firsts) == len(shots)
+    except (TypeError, ValueError):
+        whole = False
+    if not (whole and firsts and firsts[0] == 0 and sorted(set(firsts)) == firsts):
+        raise BadInput("the clip's shots are damaged metadata; make the clip again")
+    return [(shot, first) for shot, first in shots if first < saved.latents.shape[2]]
 
 
 def _count(values: Mapping[str, Any], name: str) -> int:

@@ -18,7 +18,7 @@ from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import POLICIES, Budget, First, Gate, Mean, Route, Stride, route_preset
-from sdvg_core.videos.resolve import resolve_files
+from sdvg_core.videos.film import resolve_film
 from tests.support.cli_runs import generate, options, options_in, override, refused, whole_help, without
 
 OF_ROUTE = {
@@ -186,7 +186,7 @@ def test_options_that_exclude_each_other_are_refused(tmp_path, monkeypatch, caps
 def test_colour_hold_without_effect_is_noted(files, tmp_path, blocks, held):
     request = VideoRequest(blocks=blocks, colour_hold=0.5, width=32, height=32, route=Route(First(1)))
     load = LoadOptions(drafter=ModelOptions(preset="custom"), target=ModelOptions(preset="custom"))
-    notes = resolve_files(request, check_models(files, load)).notes
+    notes = resolve_film(request, check_models(files, load)).notes
     assert any("colour hold has no effect" in note for note in notes) != held
 
 
@@ -203,7 +203,7 @@ def test_colour_hold_without_effect_is_noted(files, tmp_path, blocks, held):
 def test_long_video_without_a_stride_is_noted(files, blocks, route, noted):
     request = VideoRequest(blocks=blocks, width=32, height=32, route=route)
     load = LoadOptions(drafter=ModelOptions(preset="custom"), target=ModelOptions(preset="custom"))
-    notes = resolve_files(request, check_models(files, load)).notes
+    notes = resolve_film(request, check_models(files, load)).notes
     assert any("every sixth block" in note for note in notes) == noted
 
 

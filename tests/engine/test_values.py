@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -68,6 +69,25 @@ def test_seed_keeps_its_noise_in_every_version():
     second_take = source.draw(Span(3, 9, 3, take=2), 1).flatten()
     assert first[:3].tolist() == pytest.approx([-2.232599973678589, 0.465344101190567, -0.34006160497665405])
     assert second_take[:3].tolist() == pytest.approx([1.123739242553711, 0.11198224127292633, 0.6073417663574219])
+
+
+def test_no_two_blocks_share_a_generator_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all shots, blocks, slots and takes. Catches: a key that is read as a number, or joined to one."""
+    seeds: list[int] = []
+
+    class Seeded(torch.Generator):
+        def manual_seed(self, seed: int) -> torch.Generator:
+            seeds.append(seed)
+            return super().manual_seed(seed)
+
+    monkeypatch.setattr(torch, "Generator", Seeded)
+    keys = ("", "#1", "#2", "#11", "#1a", "#k3f")
+    for key, index, slot, take in product(keys, range(13), range(5), (1, 2, 3, 11)):
+        KeyedNoise(seed=42, channels=1, height=1, width=1, shot=key).draw(Span(index, 0, 1, take), slot)
+    assert len(set(seeds)) == len(seeds) == len(keys) * 13 * 5 * 4
+    assert generator_seed(42, "#k3f", 0, 0) == 4788133103580903157, (
+        "as on 2026-11-29, or every film would be another"
+    )
 
 
 def test_noise_depends_on_seed_block_and_slot():

@@ -18,6 +18,7 @@ from sdvg_core.settings.request import (
     LEAST_SHARE,
     MOST_TAKES,
     STRENGTHS,
+    Shot,
     check_directions,
     read_strength,
     read_strengths,
@@ -156,29 +157,31 @@ class Line:
     """A line of a prompt, from a block on."""
 
     prompt: str
-    cut: bool
+    begins: str
     strength: str
 
     def written(self, start: int) -> str:
-        """Return the line as a user writes it."""
-        cut = " cut" if self.cut else ""
+        """Return the line as a user writes it; of a fresh shot, with a key that is its block's alone."""
+        begins = {"": "", "cut": " cut", "fresh": f" fresh #k{start}"}[self.begins]
         strength = f" strength {self.strength}" if self.strength else ""
-        return f"{start}{cut}{strength}: {self.prompt}"
+        return f"{start}{begins}{strength}: {self.prompt}"
 
 
-LINES = st.builds(Line, WORDS, st.booleans(), st.just("") | SHARES)
+LINES = st.builds(Line, WORDS, st.sampled_from(("", "cut", "fresh")), st.just("") | SHARES)
 
 
 @given(begins=WORDS, lines=st.dictionaries(st.integers(2, 10**5), LINES, max_size=5))
-@example(begins="12:30 at sea", lines={5: Line("a 16:9 film", cut=True, strength="0.5")})
+@example(begins="12:30 at sea", lines={5: Line("a 16:9 film", begins="cut", strength="0.5")})
 def test_lines_change_the_prompt_from_their_block(begins: str, lines: dict[int, Line]) -> None:
-    """Catches: a line of the block beside it, a cut or strength that is lost, a time of day taken for a block."""
+    """Catches: a line of the block beside it, a cut, shot or strength lost, a time of day taken for a block."""
     changes = sorted(lines.items())
     text = "\n".join([begins, *(line.written(start) for start, line in changes)])
     prompt = read_prompt(text)
     assert prompt.entries == ((0, begins), *((start - 1, line.prompt) for start, line in changes))
     assert prompt.strengths == tuple((start - 1, line.strength) for start, line in changes if line.strength)
-    assert prompt.cuts == tuple(start - 1 for start, line in changes if line.cut)
+    assert prompt.cuts == tuple(start - 1 for start, line in changes if line.begins == "cut")
+    fresh = [start for start, line in changes if line.begins == "fresh"]
+    assert prompt.shots == (Shot(), *(Shot(start - 1, f"#k{start}") for start in fresh))
 
 
 @given(count=st.integers(1, 99999), text=WORDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from sdvg_core.causal_wan.cache import LARGEST_FP8, STORED
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import BT709
+from sdvg_core.settings.request import Shot
 from tests.support.planted import Mistake
 
 
@@ -40,7 +42,19 @@ def in_half_precision(save: Callable[..., bytes]) -> Any:
     return lambda words: save({text: embedding.bfloat16() for text, embedding in words.items()})
 
 
+def by_place_in_film(prepare_run: Callable[..., Any]) -> Any:
+    return lambda run, *arguments: prepare_run(
+        replace(run, shot=Shot(run.shot.start, f"#{run.shot.start}")), *arguments
+    )
+
+
 MISTAKES = {
+    # --- films
+    "a shot draws its noise by its place in the film": Mistake(
+        "videos/test_film.py::test_fresh_shot_equals_itself_alone[gate]",
+        "sdvg_core.videos.resolve.ResolvedRequest.prepare_run",
+        by_place_in_film,
+    ),
     # --- what other libraries compute
     "positions begin anew in every block": Mistake(
         "parity/test_forward_against_diffusers.py::test_window_is_the_clip_under_a_mask[2-9-0-2x12]",

@@ -185,7 +185,7 @@ def notes_of(records: Sequence[BlockRecord], blocks: int, kept: Mapping[str, Any
     """Return the notes of a run of so many blocks, which has these records."""
     run = planned(make_engine(), Route(TargetOnly()), blocks=blocks)
     asked = {"notes": (), "request": {}, "load": {}}
-    return assemble_report(run, records, {}, fps=16, versions={}, kept=kept, **asked).notes
+    return assemble_report((run,), records, {}, fps=16, versions={}, kept=kept, **asked).notes
 
 
 @pytest.mark.parametrize(("clip_frames", "cuts"), [(0, [3]), (6, [3]), (9, None)])
@@ -202,7 +202,7 @@ def test_cut_in_new_blocks_is_reported(clip_frames, cuts):
         condition_of=lambda index: PROMPT if index < 2 else scene,
     )
     asked = {"notes": (), "request": {}, "load": {}}
-    settings = assemble_report(run, [record(FORCED)] * 4, {}, fps=16, versions={}, **asked).settings
+    settings = assemble_report((run,), [record(FORCED)] * 4, {}, fps=16, versions={}, **asked).settings
     assert settings.get("cuts") == cuts
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from sdvg_core.errors import BadInput
-from sdvg_core.settings.request import Strength, read_strengths
+from sdvg_core.settings.request import Shot, Strength, read_strengths
 from sdvg_core.text.prompts import clean_prompt, notes_on_starts, read_prompt
 
 
@@ -108,6 +108,20 @@ def test_cut_begins_at_the_block_of_its_line():
 def test_cut_without_a_prompt_is_refused(line):
     with pytest.raises(BadInput, match="says nothing"):
         read_prompt(f"a sea\n{line}")
+
+
+def test_first_line_names_the_first_shot():
+    prompt = read_prompt("1 fresh #k3f: a sea\n4 fresh #0: a lake")
+    assert prompt.shots == (Shot(0, "#k3f"), Shot(3, "#0"))
+    assert prompt.entries == ((0, "a sea"), (3, "a lake"))
+
+
+@pytest.mark.parametrize("line", ["2 fresh: air", "2 fresh air: a sea", "2 clip art: a cat", "2 fresh # a: b"])
+def test_older_texts_begin_no_shot(line):
+    """Only a key after *fresh* does. Catches: a prompt of before there were shots that becomes one."""
+    prompt = read_prompt(f"a sea\n{line}")
+    assert prompt.shots == (Shot(),)
+    assert prompt.texts == (f"a sea\n{line}",)
 
 
 # --- cleaning

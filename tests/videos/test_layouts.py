@@ -20,9 +20,9 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import ROUTE_PRESETS
 from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos.asked import Batch
+from sdvg_core.videos.film import resolve_film
 from sdvg_core.videos.fingerprint import digest_of, request_fingerprint
 from sdvg_core.videos.maker import make_videos
-from sdvg_core.videos.resolve import resolve_files
 from sdvg_core.weights import quantized, weight_file
 from sdvg_core.weights.latents import load_latents
 from sdvg_core.weights.quantized import Fp8Linear
@@ -36,7 +36,7 @@ FILES = trained_set()
 def planned(vram: float, **changes: object):
     load = replace(pocket_options(), vram=vram, **changes)
     checked = check_models(FILES, load)
-    needed = resolve_files(REQUEST, checked).plan.models_needed
+    needed = resolve_film(REQUEST, checked).models_needed
     return plan_memory(checked.restrict_to(needed), load, 64, 64, REQUEST.blocks)
 
 

@@ -1,0 +1,264 @@
+"""A film: a run for every shot that begins afresh, and their order.
+
+Each run has its own plan, history, decoder state, route and colour hold, and knows nothing of the others, so a shot
+in a film has the latents and pixels that it has alone. A film without such shots is one run. Prompt lines, takes,
+directions and strengths count the blocks of the film; each run gets its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+from ..engine.plan import Lead, Roles, RunPlan, has_partial_blocks
+from ..engine.protocols import Engine
+from ..engine.reuse import Reuse
+from ..engine.run import Run
+from ..engine.types import Condition
+from ..errors import BadInput, count
+from ..files.footage import Footage, read_alpha, read_footage
+from ..files.pictures import read_image
+from ..files.sound import Sound
+from ..files.video import check_video_size
+from ..loading.headers import Headers
+from ..settings.request import Shot, VideoRequest, read_shots, read_takes, strength_part
+from ..settings.route import Route
+from ..weights.latents import load_latents, read_lead, shots_of
+from .control import ControlFootage, padding_note
+from .resolve import ReadControl, ResolvedRequest, plan_of, resolve_request, size_of
+from .start import NOTHING, ExtendedStart, LatentStart, PictureStart, ReadStart, RestyledStart, Start, pixel_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ResolvedFilm:
+    """A film that its models can make. `request`: for all of it. `runs`: one at least, in order."""
+
+    request: VideoRequest
+    runs: tuple[ResolvedRequest, ...]
+
+    @property
+    def width(self) -> int:
+        """Pixels."""
+        return self.runs[0].width
+
+    @property
+    def height(self) -> int:
+        """Pixels."""
+        return self.runs[0].height
+
+    @property
+    def route(self) -> Route:
+        """The route of the first run; a budget buys each run its own."""
+        return self.runs[0].plan.route
+
+    @property
+    def sound(self) -> Sound | None:
+        """The sound of the mp4."""
+        return self.runs[0].sound
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes for the report."""
+        return tuple(dict.fromkeys(chain.from_iterable(run.notes for run in self.runs)))
+
+    @property
+    def models_needed(self) -> Roles:
+        """The models that a block may need."""
+        return Roles().union(*(run.plan.models_needed for run in self.runs))
+
+    @property
+    def new_indices(self) -> range:
+        """The indices of the new blocks; those of a clip that is continued come before."""
+        first = self.runs[0].plan.new_indices.start
+        return range(first, first + self.request.blocks)
+
+    @property
+    def has_partial_blocks(self) -> bool:
+        """True if a handover, or fewer steps, would leave the target only a part of some block."""
+        return any(has_partial_blocks(run.plan) for run in self.runs)
+
+    def with_request(self, request: VideoRequest, notes: Sequence[str] = ()) -> ResolvedFilm:
+        """Return the film for a request that differs in its seed, with more notes."""
+        runs = tuple(replace(run, request=replace(run.request, seed=request.seed)) for run in self.runs)
+        last = replace(runs[-1], notes=(*runs[-1].notes, *filter(None, notes)))
+        return ResolvedFilm(request=request, runs=(*runs[:-1], last))
+
+    def prepare_runs(
+        self,
+        engine: Engine,
+        conditions: Callable[[int], Condition],
+        reuse: Reuse | None,
+        clock: Callable[[], Any],
+    ) -> tuple[Run, ...]:
+        """Return the runs, for loaded models. `conditions`: by block of the film. `reuse`: stored results."""
+        return tuple(run.prepare_run(engine, conditions, reuse, clock) for run in self.runs)
+
+
+def resolve_film(request: VideoRequest, headers: Headers) -> ResolvedFilm:
+    """Resolve a request whose start and control are in files.
+
+    Raises `BadInput` for a film that the models cannot make.
+    """
+    start, shot = _start(request)
+    read_control = partial(_control, request) if request.control else None
+    if request.shots:
+        runs = _resolve_shots(request, headers, start, shot, read_control)
+    else:
+        runs = (resolve_request(request, headers, start=start, shot=shot, read_control=read_control),)
+    check_video_size(runs[0].width, runs[0].height)
+    return ResolvedFilm(request=request, runs=runs)
+
+
+def _resolve_shots(
+    request: VideoRequest,
+    headers: Headers,
+    start: Start | ReadStart,
+    first_shot: Shot,
+    read_control: ReadControl | None,
+) -> tuple[ResolvedRequest, ...]:
+    """Resolve the run of each shot. `first_shot`: of the clip that is continued."""
+    width, height = size_of(request, headers, start)
+    if not isinstance(start, Start):
+        start = start(width, height)
+    control = read_control(width, height) if read_control else None
+    whole, _ = plan_of(request, headers, start)
+    stride = headers.vae.temporal_stride
+    parts = _parts(request, whole)
+    frames = _frames_shown(parts, whole, start, stride)
+    if sum(frames) and (control or isinstance(start, RestyledStart)):
+        _check_length(start, control, sum(frames), stride * whole.spans[0].frames)
+    runs = []
+    shown = 0
+    for number, (shot, part) in enumerate(parts):
+        until = None if part is parts[-1][1] else shown + frames[number]
+        run = resolve_request(
+            part,
+            headers,
+            start=_start_of(start, part, shown, until) if number == 0 or part.restyle else NOTHING,
+            shot=first_shot if shot == Shot() else shot,
+            read_control=None if control is None else partial(_control_of, control, shown, until),
+        )
+        runs.append(run)
+        shown += frames[number]
+    _check_blocks(runs)
+    return tuple(runs)
+
+
+def _parts(request: VideoRequest, whole: RunPlan) -> list[tuple[Shot, VideoRequest]]:
+    """Return the shots that are made, each with its part of the request. `whole`: a plan of all blocks as one run.
+
+    Raises `BadInput` for a shot that begins before the second new block.
+    """
+    new = whole.new_indices
+    shots = [shot for shot in read_shots(request.shots) if shot.start < new.stop]
+    for shot in shots[1:]:
+        if shot.start <= new.start:
+            fault = (
+                f"shot {shot.key} begins at block {shot.start + 1}, and the clip has {count(new.start, 'block')}"
+            )
+            raise BadInput(f"{fault}; begin it at block {new.start + 2} or later, or leave the clip out")
+    takes = read_takes(request.takes, request.blocks)
+    starts = [0, *(shot.start - new.start for shot in shots[1:]), request.blocks]
+    parts = []
+    for shot, (first, stop) in zip(shots, pairwise(starts), strict=True):
+        own_takes = ",".join(f"{at - first + 1}:{take}" for at, take in takes.items() if first <= at < stop)
+        part = replace(
+            request,
+            blocks=stop - first,
+            directions=request.directions[first:stop],
+            takes=own_takes,
+            strength=strength_part(request.strength, first, stop),
+            shots="",
+        )
+        parts.append((shot, part))
+    return parts
+
+
+def _frames_shown(
+    parts: Sequence[tuple[Shot, VideoRequest]], whole: RunPlan, start: Start, stride: int
+) -> list[int]:
+    """Return the number of pixel frames that the video shows of each shot."""
+    first = replace(whole, blocks=whole.blocks[: parts[0][1].blocks])
+    later = [pixel_count(part.blocks * whole.spans[0].frames, stride) for _, part in parts[1:]]
+    return [pixel_count(first.stop, stride) - start.padding(first, stride), *later]
+
+
+def _check_length(start: Start, control: ControlFootage | None, frames: int, block: int) -> None:
+    """Raise `BadInput` if a clip to restyle, or a control, is too short for a film of so many pixel frames."""
+    if isinstance(start, RestyledStart):
+        padding_note(start.footage.frames, frames, block, "clip to restyle")
+    if control:
+        padding_note(control.footage.frames, frames, block, "control")
+
+
+def _start_of(start: Start, part: VideoRequest, first: int, until: int | None) -> Start:
+    """Return the start of one shot: of a clip to restyle, its pixel frames `first` to `until`."""
+    if isinstance(start, RestyledStart):
+        return RestyledStart(start.footage.part(first, until), part.strength)
+    return start
+
+
+def _control_of(control: ControlFootage, first: int, until: int | None, width: int, height: int) -> ControlFootage:
+    """Return the control of one shot, of its pixel frames `first` to `until`."""
+    return control.part(first, until)
+
+
+def _check_blocks(runs: Sequence[ResolvedRequest]) -> None:
+    """Raise `BadInput` if blocks of the shots have different lengths, as some shots need no target."""
+    sizes = {run.plan.spans[0].frames for run in runs}
+    if len(sizes) > 1:
+        keys = ", ".join(run.shot.key for run in runs if "target" not in run.plan.models_needed)
+        fault = f"the drafter alone makes the shots {keys}, in blocks shorter than the target's"
+        raise BadInput(f"{fault}; direct one of their blocks to the target (t), or make them as other videos")
+
+
+# --- from files
+
+
+def _start(request: VideoRequest) -> tuple[Start | ReadStart, Shot]:
+    """Return the start from the files of a request, and the shot that it continues. Of a film, that is the last."""
+    clip = request.continue_from
+    if clip and clip.suffix.lower() == ".safetensors":
+        saved = load_latents(clip)
+        shot, first = shots_of(saved)[-1]
+        latents = saved.latents.float()
+        if first:
+            lead = Lead(frames=latents.shape[2] - first)
+            return LatentStart(latents[:, :, first:], lead), shot
+        return LatentStart(latents, read_lead(saved.metadata, saved.latents)), shot
+    if clip:
+        return (lambda width, height: ExtendedStart(read_footage(clip, width, height))), Shot()
+    if picture := request.start_image:
+        return (lambda width, height: PictureStart(*read_image(picture, width, height))), Shot()
+    if restyled := request.restyle:
+        strength = request.strength
+        return (lambda width, height: RestyledStart(read_footage(restyled, width, height), strength)), Shot()
+    return NOTHING, Shot()
+
+
+def _control(request: VideoRequest, width: int, height: int) -> ControlFootage:
+    assert request.control is not None
+    return ControlFootage(
+        footage=read_footage(request.control, width, height),
+        mask=_mask(request, request.control, width, height),
+        strength=request.control_strength,
+        edge=request.control_edge,
+    )
+
+
+def _mask(request: VideoRequest, control: Path, width: int, height: int) -> Footage | None:
+    """Read the mask of a control. Raises `BadInput` if its alpha is asked for and no clip has one."""
+    if request.control_mask is None:
+        return None
+    if isinstance(request.control_mask, Path):
+        return read_footage(request.control_mask, width, height)
+    if kept := read_alpha(control, width, height):
+        return replace(kept, pixels=255 - kept.pixels, note=f"{kept.note} What is opaque is kept.")
+    if request.restyle and (made := read_alpha(request.restyle, width, height)):
+        return replace(made, note=f"{made.note} What is opaque is made.")
+    clips = " and ".join(path.name for path in (control, request.restyle) if path)
+    raise BadInput(f"{clips} has no alpha, or is opaque everywhere; give a clip with alpha, or a mask")

@@ -1,0 +1,234 @@
+"""Shots that begin afresh: each has the latents, frames and decisions that it has alone, wherever it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sdvg_core.files.footage import read_footage
+from sdvg_core.files.video import Mp4Writer, write_mp4
+from sdvg_core.pocket.trained_set import pocket_options
+from sdvg_core.settings.request import VideoRequest
+from sdvg_core.settings.route import Gate, Route
+from sdvg_core.text.prompts import read_prompt
+from sdvg_core.videos.stream import StreamBlock, Streamer
+from sdvg_core.weights.latents import load_latents, shots_of
+from sdvg_core.weights.model_files import ModelFiles
+from tests.support.cli_runs import latents, options, override, refused
+from tests.support.reuse_folders import counted_passes, ctrl_c, decisions, made, reused, same, stopped
+
+BASE = ["--size", "16x16", "--schedule", "1000,500", "--seed", "2"]
+GATE = ("--tau", "0.1")
+FILM = ("1: a red ball", "3 fresh #k3f: a blue cube", "5: a green cube", "6 fresh #a: a storm")
+"""Shots of two, three and two blocks."""
+SHOTS = (
+    ("1: a red ball",),
+    ("1 fresh #k3f: a blue cube", "3: a green cube"),
+    ("1 fresh #a: a storm",),
+)
+"""Each of them alone."""
+BLOCKS = (2, 3, 2)
+
+
+@pytest.fixture(scope="module")
+def base(files: ModelFiles) -> list[str]:
+    return [*options(files), *BASE]
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip of 75 frames of 16 x 16 pixels, as long as the film."""
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    write_mp4(path, torch.rand(75, 3, 16, 16, generator=torch.Generator().manual_seed(3)), fps=16)
+    return path
+
+
+@pytest.fixture
+def written(base: list[str], tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
+    """Makes a video of these lines; returns what its run left, and its folder."""
+
+    def write(name: str, lines: tuple[str, ...], blocks: int, *words: str) -> tuple[Any, Path]:
+        arguments = override([*base, "--prompt", "\n".join(lines), "--blocks", str(blocks)], *words)
+        return made(tmp_path / name, arguments), tmp_path / name
+
+    return write
+
+
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "gate": GATE,
+    "own drafts": (*GATE, "--drafter-context", "own"),
+    "first": ("--policy", "first", "--forced-blocks", "2"),
+    "stride": ("--policy", "stride", "--stride", "2"),
+    "cascade": (*GATE, "--cascade", "0.01"),
+    "handover": (*GATE, "--handover", "1"),
+    "bail-out": ("--tau", "5", "--bail-out", "1"),
+    "budget": ("--budget", "0.9"),
+    "colour hold": (*GATE, "--colour-hold", "0.5"),
+    "rolling": (*GATE, "--target-settings", "preset=self-forcing-1.3b", "cache=incremental", "window=3"),
+    "memrope": (
+        *GATE,
+        "--drafter-settings",
+        "preset=self-forcing-1.3b",
+        "cache=incremental",
+        "window=6",
+        "context-memory=memrope",
+    ),
+    "single frames": (*GATE, "--drafter-settings", "preset=self-forcing-1.3b", "block-frames=1"),
+}
+
+
+IN_SHORT = ("gate", "own drafts", "stride", "budget", "memrope", "single frames")
+"""Those of the default tier."""
+CASES = [
+    pytest.param(words, id=name, marks=[] if name in IN_SHORT else pytest.mark.heavy)
+    for name, words in VARIANTS.items()
+]
+
+
+@pytest.mark.parametrize("words", CASES)
+def test_fresh_shot_equals_itself_alone(words: tuple[str, ...], written: Callable[..., Any]) -> None:
+    """Catches: what a shot still knows of those before it: keys and values, decoder, route, colours, noise."""
+    film, film_folder = written("film", FILM, sum(BLOCKS), *words)
+    alone, alone_folder = written("alone", SHOTS[1], BLOCKS[1], *words)
+    assert torch.equal(latents(film_folder)[:, :, 6:15], latents(alone_folder))
+    assert decisions(film.report)[2:5] == decisions(alone.report)
+
+
+def test_frames_of_shots_follow_each_other(written: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches: a shot decoded after the one before it, a frame lost or shown twice at a join."""
+    frames: list[Tensor] = []
+    add = Mp4Writer.add
+    monkeypatch.setattr(Mp4Writer, "add", lambda self, part: (frames.append(part.clone()), add(self, part)))
+    written("film", FILM, sum(BLOCKS))
+    film = torch.cat(frames, dim=1)
+    frames.clear()
+    for number, (lines, blocks) in enumerate(zip(SHOTS, BLOCKS, strict=True)):
+        written(f"shot {number}", lines, blocks)
+    assert film.shape[1] == 21 + 33 + 21
+    assert torch.equal(film, torch.cat(frames, dim=1))
+
+
+def test_takes_and_directions_count_the_film(written: Callable[..., Any]) -> None:
+    """Catches: those of a later shot counted from its own first block, or given to another shot."""
+    film, film_folder = written("film", FILM, sum(BLOCKS), *GATE, "--takes", "4:2", "--directions", "...td..")
+    words = (*GATE, "--takes", "2:2", "--directions", ".td")
+    alone, alone_folder = written("alone", SHOTS[1], BLOCKS[1], *words)
+    assert torch.equal(latents(film_folder)[:, :, 6:15], latents(alone_folder))
+    assert decisions(film.report)[2:5] == decisions(alone.report)
+    assert film.report["settings"]["takes"] == {"4": 2}
+
+
+def test_restyled_shot_takes_its_part_of_the_clip(clip: Path, written: Callable[..., Any], tmp_path: Path) -> None:
+    """The clip is cut in pixels. Catches: a shot restyled from the clip's beginning, or by another's strength."""
+    lines = ("1: a red ball", "3 fresh #k3f: a blue cube", "5 strength 0.9: a green cube", "6 fresh #a: a storm")
+    words = ("--restyle", str(clip), "--strength", "0.7", *GATE)
+    _, film = written("film", lines, sum(BLOCKS), *words)
+    folder = tmp_path / "part"
+    folder.mkdir()
+    for number, picture in enumerate(read_footage(clip, 16, 16).pixels[21:54]):
+        Image.fromarray(picture.permute(1, 2, 0).numpy()).save(folder / f"{number:03}.png")
+    own = ("1 fresh #k3f: a blue cube", "3 strength 0.9: a green cube")
+    _, alone = written("alone", own, BLOCKS[1], *override([*words], "--restyle", str(folder)))
+    assert torch.equal(latents(film)[:, :, 6:15], latents(alone))
+
+
+def test_moved_shot_is_not_made_again(written: Callable[..., Any]) -> None:
+    """Its key names its noise, not its place. Catches: a place in a key of re-use, or in the noise."""
+    _, first = written("film", FILM, sum(BLOCKS), *GATE)
+    moved = ("1 fresh #k3f: a blue cube", "3: a green cube", "4 fresh #a: a storm", "6 fresh #0: a red ball")
+    with counted_passes() as passes:
+        film, folder = written("moved", moved, sum(BLOCKS), *GATE, "--reuse", str(first))
+    assert passes == []
+    assert reused(film) == sum(BLOCKS)
+    before = latents(first)
+    assert torch.equal(latents(folder), torch.cat((before[:, :, 6:], before[:, :, :6]), dim=2))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 4])
+def test_stopped_film_ends_in_the_same_film(cut: int, base: list[str], tmp_path: Path) -> None:
+    """Also where a shot ends. Catches: a run that begins its next shot after it was asked to stop."""
+    arguments = [*base, *GATE, "--prompt", "\n".join(FILM), "--blocks", "7"]
+    whole = made(tmp_path / "whole", arguments)
+    stopped(tmp_path / "cut", arguments, cut, ctrl_c)
+    kept = load_latents(tmp_path / "cut" / "latents.safetensors")
+    assert kept.latents.shape[2] == 3 * cut
+    assert [first for _, first in shots_of(kept)] == [first for first in (0, 6, 15) if first < 3 * cut]
+    same(made(tmp_path / "cut", arguments), whole)
+
+
+def test_continued_film_goes_on_with_its_last_shot(written: Callable[..., Any]) -> None:
+    """With its noise. Catches: a clip of all shots taken as one run, and the last shot's key forgotten."""
+    longer = ("1 fresh #a: a storm",)
+    _, whole = written("whole", longer, 4, *GATE)
+    _, film = written("film", FILM, sum(BLOCKS), *GATE)
+    saved = film / "latents.safetensors"
+    _, folder = written("rest", ("1: a storm",), 2, *GATE, "--continue-from", str(saved))
+    assert torch.equal(latents(folder), latents(whole))
+    assert [shot.key for shot, _ in shots_of(load_latents(folder / "latents.safetensors"))] == ["#a"]
+
+
+def test_report_makes_the_film_again(written: Callable[..., Any], base: list[str], tmp_path: Path) -> None:
+    """Catches: shots lost in a report, and lines of a later shot counted from its own beginning."""
+    film, folder = written("film", FILM, sum(BLOCKS), *GATE)
+    again = made(tmp_path / "again", [*base, "--from", str(folder / "report.json")])
+    same(again, film)
+    shots = [(shot["key"], shot["first_block"]) for shot in film.report["settings"]["shots"]]
+    assert shots == [("#0", 1), ("#k3f", 3), ("#a", 6)]
+
+
+def test_streamed_film_has_the_frames_of_its_shots(files: ModelFiles) -> None:
+    """Catches: shots of a prompt that a stream ignores, and blocks that count from each shot's beginning."""
+    streamer = Streamer(files, replace(pocket_options(), schedule="1000,500"))
+
+    def blocks(lines: tuple[str, ...], count: int) -> list[StreamBlock]:
+        request = VideoRequest(blocks=count, seed=2, width=16, height=16, route=Route(Gate(tau=0.1)))
+        with streamer.stream(request, read_prompt("\n".join(lines))) as stream:
+            return list(stream)
+
+    film = blocks(FILM, sum(BLOCKS))
+    shots = [block for lines, count in zip(SHOTS, BLOCKS, strict=True) for block in blocks(lines, count)]
+    assert [block.number for block in film] == [1, 2, 3, 4, 5, 6, 7]
+    assert torch.equal(torch.cat([b.frames for b in film]), torch.cat([b.frames for b in shots]))
+
+
+# --- what it refuses
+
+
+REFUSED = {
+    "twice": (("1: a ball", "3 fresh #a: a cube", "5 fresh #a: a storm"), (), "two shots have the key #a"),
+    "first key": (("1: a ball", "3 fresh #0: a cube"), (), "two shots have the key #0"),
+    "form": (("1: a ball", "3 fresh #K3: a cube"), (), "1 to 12 of a-z and 0-9"),
+    "empty": (("1: a ball", "3 fresh #a:"), (), "says nothing"),
+    "cut": (("1: a ball", "3 cut fresh #a: a cube"), (), "needs no cut"),
+}
+
+
+@pytest.mark.parametrize(("lines", "words", "problem"), REFUSED.values(), ids=REFUSED.keys())
+def test_impossible_shots_are_refused(
+    lines: tuple[str, ...],
+    words: tuple[str, ...],
+    problem: str,
+    base: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ["--prompt", "\n".join(lines), "--blocks", "5", "--output", str(tmp_path / "out")]
+    assert problem in refused(capsys, [*base, *words, *asked])
+
+
+def test_shot_within_a_clip_is_refused(
+    written: Callable[..., Any], base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A clip belongs to the first shot. Catches: a shot without a block, or one that cuts the clip."""
+    _, folder = written("clip", ("1: a red ball",), 2, *GATE)
+    clip = ["--continue-from", str(folder / "latents.safetensors")]
+    words = [*clip, "--prompt", "1: a ball\n3 fresh #a: a cube"]
+    sentence = refused(capsys, [*base, *words, "--blocks", "3", "--output", str(tmp_path / "out")])
+    assert "begin it at block 4" in sentence
