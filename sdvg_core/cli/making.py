@@ -25,7 +25,7 @@ from ..report.summary import summarise
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
 from ..text.prompt_files import read_prompt_list
-from ..text.prompts import PromptSchedule, read_video_prompt, with_lines
+from ..text.prompts import PromptSchedule, read_video_prompt, with_prompt_lines
 from ..videos.asked import Batch
 from ..videos.chosen_files import naming_source
 from ..videos.maker import StopRequest, make_many, make_videos
@@ -123,7 +123,7 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
         files=model_files(options, options.models, request, named),
         load=load_options(options, load, embedded=embedded),
         # Only the one prompt of a single video changes within it, or has lines of its own.
-        request=with_lines(request, prompts[0]),
+        request=with_prompt_lines(request, prompts[0]),
         prompts=prompts,
         seeds=tuple(options.seeds),
         output=options.output or Path("out"),

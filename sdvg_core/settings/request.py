@@ -194,19 +194,22 @@ FIRST_KEY = "#0"
 class Shot:
     """A shot that begins afresh. `start`: its first block, from 0; blocks of a clip that is continued count too.
 
-    `key`: its name. It names its noise too, so a shot that is moved keeps its latents. Raises `BadInput` for a key
-    of another form.
+    `key`: its name. It names its noise too, so a shot that is moved keeps its latents. `origin`: key of the shot
+    whose last frame it begins with; empty for none. Raises `BadInput` for a key of another form.
     """
 
     start: int = 0
     key: str = FIRST_KEY
+    origin: str = ""
 
     def __post_init__(self) -> None:
-        if not SHOT_KEY.fullmatch(self.key):
-            raise BadInput(f"the shot's key is {self.key!r:.40}; write # and 1 to 12 of a-z and 0-9, such as #k3f")
+        for key in (self.key, *filter(None, [self.origin])):
+            if not SHOT_KEY.fullmatch(key):
+                raise BadInput(f"a shot's key is {key!r:.40}; write # and 1 to 12 of a-z and 0-9, such as #k3f")
 
     def __str__(self) -> str:
-        return f"{self.start + 1}:{self.key}"
+        origin = f" from {self.origin}" if self.origin else ""
+        return f"{self.start + 1}:{self.key}{origin}"
 
 
 def shots_text(shots: Sequence[Shot]) -> str:
@@ -215,16 +218,17 @@ def shots_text(shots: Sequence[Shot]) -> str:
 
 
 def read_shots(text: str) -> tuple[Shot, ...]:
-    """Parse shots such as `1:#0,4:#k3f` (the key of the first blocks; from block 4 on a shot of its own).
+    """Parse shots such as `1:#0,4:#k3f from #0` (the key of the first blocks; from block 4 on a shot of its own).
 
-    Raises `BadInput` for other text, and unless the blocks ascend from 1 and each key is there once.
+    Raises `BadInput` for other text, and unless the blocks ascend from 1, each key is there once, and a shot begins
+    with an earlier one's last frame.
     """
     shots = []
     for part in text.split(",") if text else ():
-        match = re.fullmatch(r"([0-9]{1,6}):(#.*)", part)
+        match = re.fullmatch(r"([0-9]{1,6}):(#.*?)(?: from (#.*))?", part)
         if match is None:
             raise BadInput(f"the shot is {part!r:.40}; write for example 4:#k3f (from block 4 on)")
-        shots.append(Shot(int(match[1]) - 1, match[2]))
+        shots.append(Shot(int(match[1]) - 1, match[2], match[3] or ""))
     starts = [shot.start for shot in shots]
     keys = [shot.key for shot in shots]
     if shots and (starts[0] != 0 or sorted(set(starts)) != starts):
@@ -232,6 +236,10 @@ def read_shots(text: str) -> tuple[Shot, ...]:
     if twice := [key for key in keys if keys.count(key) > 1]:
         first = " (the film's first shot has it)" if twice[0] == FIRST_KEY else ""
         raise BadInput(f"two shots have the key {twice[0]}{first}; give each its own")
+    for number, shot in enumerate(shots):
+        if shot.origin and shot.origin not in keys[:number]:
+            fault = f"shot {shot.key} begins from {shot.origin}, and no shot before it has that key"
+            raise BadInput(f"{fault}; name one of {', '.join(keys[:number]) or 'those before it'}")
     return tuple(shots) or (Shot(),)
 
 

@@ -20,7 +20,8 @@ LONGEST_PROMPT = 20_000
 NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # With a digit right after the colon it is a ratio or a time of day.
 PROMPT_LINE = re.compile(
-    r"[ \t]*(?P<block>[0-9]{1,6})(?P<cut>[ \t]+cut)?(?:[ \t]+fresh[ \t]+(?P<shot>#[^\s:]*))?"
+    r"[ \t]*(?P<block>[0-9]{1,6})(?P<cut>[ \t]+cut)?"
+    r"(?:[ \t]+fresh[ \t]+(?P<shot>#[^\s:]*)(?:[ \t]+from[ \t]+(?P<origin>#[^\s:]*))?)?"
     r"(?:[ \t]+strength[ \t]+(?P<strength>\S+?))?[ \t]*:(?![0-9])[ \t]*(?P<prompt>.*)"
 )
 """A line for a block: its number from 1, an optional cut, fresh shot or strength, and a prompt."""
@@ -105,7 +106,8 @@ def read_prompt(text: str) -> PromptSchedule:
     """Parse a prompt with lines that change it from a block on.
 
     Examples: `5: a storm`, `7 strength 0.6: a lake`, `12 cut: a harbour` (a new scene), `15 fresh #k3f: a bridge`
-    (a shot that remembers nothing of those before it). Other lines belong to the prompt before them. A line with a
+    (a shot that remembers nothing of those before it), `18 fresh #a from #k3f: ...` (it begins with that shot's
+    last frame). Other lines belong to the prompt before them. A line with a
     strength may have no prompt. Raises `BadInput` for an invalid line.
     """
     if not isinstance(text, str):
@@ -124,7 +126,7 @@ def read_prompt(text: str) -> PromptSchedule:
         parts.append((start, match["strength"] or "", [match["prompt"]]))
         cuts += [start] if match["cut"] else []
         if match["shot"]:
-            shots[start] = Shot(start, match["shot"])
+            shots[start] = Shot(start, match["shot"], match["origin"] or "")
     texts = [(start, strength, "\n".join(lines).strip()) for start, strength, lines in parts]
     for start, strength, prompt in texts[1:]:
         if strength:
@@ -209,7 +211,7 @@ def clean_prompt(prompt: str) -> str:
     return text
 
 
-def with_lines(request: VideoRequest, prompt: PromptSchedule) -> VideoRequest:
+def with_prompt_lines(request: VideoRequest, prompt: PromptSchedule) -> VideoRequest:
     """Return the request with the strengths and shots from the lines of its prompt."""
     if prompt.strengths:
         strength = strength_of(request.strength, prompt.strengths, restyles=bool(request.restyle))

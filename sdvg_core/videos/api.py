@@ -18,7 +18,7 @@ from ..settings.fields import checked
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest
 from ..settings.route import DEFAULT_PRESET, route_preset
-from ..text.prompts import check_prompt, read_video_prompt, with_lines
+from ..text.prompts import check_prompt, read_video_prompt, with_prompt_lines
 from .asked import Batch
 from .chosen_files import choose_files, naming_source
 from .maker import make_videos
@@ -58,7 +58,7 @@ def make(
         batch = Batch(
             files=choose_files(model_folder, video, {}),
             load=pocket_options() if embedded else LoadOptions(device=pick_device(AUTO)),
-            request=with_lines(video, prompts[0]),
+            request=with_prompt_lines(video, prompts[0]),
             prompts=understood(prompts)[0] if embedded else prompts,
             output=output,
             named=out is not None,

@@ -7,17 +7,21 @@ directions and strengths count the blocks of the film; each run gets its part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..engine.plan import Lead, Roles, RunPlan, has_partial_blocks
 from ..engine.protocols import Engine
 from ..engine.reuse import Reuse
 from ..engine.run import Run
+from ..engine.speculate import ShownBlock
 from ..engine.types import Condition
 from ..errors import BadInput, count
 from ..files.footage import Footage, read_alpha, read_footage
@@ -30,7 +34,26 @@ from ..settings.route import Route
 from ..weights.latents import load_latents, read_lead, shots_of
 from .control import ControlFootage, padding_note
 from .resolve import ReadControl, ResolvedRequest, plan_of, resolve_request, size_of
-from .start import NOTHING, ExtendedStart, LatentStart, PictureStart, ReadStart, RestyledStart, Start, pixel_count
+from .start import (
+    NOTHING,
+    ExtendedStart,
+    FrameStart,
+    LatentStart,
+    PictureStart,
+    ReadStart,
+    RestyledStart,
+    Start,
+    pixel_count,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilmBlock:
+    """A block of a film. `run`: number of its run, from 0. `frames`: what the video shows of it, `b f c h w`."""
+
+    run: int
+    shown: ShownBlock
+    frames: Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,8 +117,40 @@ class ResolvedFilm:
         reuse: Reuse | None,
         clock: Callable[[], Any],
     ) -> tuple[Run, ...]:
-        """Return the runs, for loaded models. `conditions`: by block of the film. `reuse`: stored results."""
+        """Return the runs, for loaded models. `conditions`: by block of the film. `reuse`: stored results.
+
+        A run that begins with another's last frame has none yet; `play` adds it.
+        """
         return tuple(run.prepare_run(engine, conditions, reuse, clock) for run in self.runs)
+
+    def play(self, runs: Sequence[Run], stop: Callable[[], bool] = bool) -> Generator[FilmBlock]:
+        """Yield the blocks of the runs that were prepared, in order.
+
+        `stop`: called after every new block, and before every run but the first; True ends the film there.
+        """
+        last_frames: dict[str, Tensor] = {}
+        for number, (resolved, run) in enumerate(zip(self.runs, runs, strict=True)):
+            if number and stop():
+                return
+            origin = resolved.shot.origin
+            if isinstance(resolved.start, FrameStart):
+                begins = resolved.start.clip(last_frames[origin], run.engine.codec, run.plan)
+                run = replace(run, inputs=replace(run.inputs, start=begins))
+            count = 0
+            with closing(run.play(stop)) as blocks:
+                for place, shown in enumerate(blocks):
+                    # The frame that begins the shot is the last one that the other shot shows.
+                    frames = shown.frames[:, 1:] if origin and place == 0 else shown.frames
+                    if resolved.control_footage:
+                        frames = resolved.control_footage.paste(frames, count)
+                    count += frames.shape[1]
+                    yield FilmBlock(number, shown, frames)
+            last_frames[resolved.shot.key] = in_levels(frames[:, -1:])
+
+
+def in_levels(frames: Tensor) -> Tensor:
+    """Return frames in the 255 levels of a picture file, so that a shot begins with one as with a start image."""
+    return frames.float().clamp(0, 1).mul(255).round().div(255)
 
 
 def resolve_film(request: VideoRequest, headers: Headers) -> ResolvedFilm:
@@ -138,7 +193,7 @@ def _resolve_shots(
         run = resolve_request(
             part,
             headers,
-            start=_start_of(start, part, shown, until) if number == 0 or part.restyle else NOTHING,
+            start=_start_of(start, shot, part, shown, until),
             shot=first_shot if shot == Shot() else shot,
             read_control=None if control is None else partial(_control_of, control, shown, until),
         )
@@ -183,7 +238,8 @@ def _frames_shown(
 ) -> list[int]:
     """Return the number of pixel frames that the video shows of each shot."""
     first = replace(whole, blocks=whole.blocks[: parts[0][1].blocks])
-    later = [pixel_count(part.blocks * whole.spans[0].frames, stride) for _, part in parts[1:]]
+    latent_frames = [(shot, part.blocks * whole.spans[0].frames) for shot, part in parts[1:]]
+    later = [stride * frames if shot.origin else pixel_count(frames, stride) for shot, frames in latent_frames]
     return [pixel_count(first.stop, stride) - start.padding(first, stride), *later]
 
 
@@ -195,11 +251,18 @@ def _check_length(start: Start, control: ControlFootage | None, frames: int, blo
         padding_note(control.footage.frames, frames, block, "control")
 
 
-def _start_of(start: Start, part: VideoRequest, first: int, until: int | None) -> Start:
-    """Return the start of one shot: of a clip to restyle, its pixel frames `first` to `until`."""
+def _start_of(start: Start, shot: Shot, part: VideoRequest, first: int, until: int | None) -> Start:
+    """Return the start of one shot: of a clip to restyle, its pixel frames `first` to `until`.
+
+    Raises `BadInput` for a shot of a restyled clip that would begin with another's last frame.
+    """
     if isinstance(start, RestyledStart):
+        if shot.origin:
+            raise BadInput(f"shot {shot.key} is restyled and from {shot.origin}; leave 'from {shot.origin}' out")
         return RestyledStart(start.footage.part(first, until), part.strength)
-    return start
+    if shot.origin:
+        return FrameStart()
+    return NOTHING if shot.start else start
 
 
 def _control_of(control: ControlFootage, first: int, until: int | None, width: int, height: int) -> ControlFootage:

@@ -14,7 +14,7 @@ from ..engine.outside import part_key
 from ..loading.headers import named
 from ..settings.fields import as_json, settings_of
 from ..settings.load import LoadOptions, split_strength
-from ..settings.request import VideoRequest, shots_text
+from ..settings.request import VideoRequest
 from ..text.prompts import PromptSchedule
 from ..weights.lora_file import config_beside
 from ..weights.model_files import ModelFiles
@@ -41,8 +41,7 @@ def request_fingerprint(
     loras = {f"LoRA {text}": _named_lora(split_strength(text)[0]) for text in load.loras}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
-    if keys := shots_text(prompt.shots):
-        texts["shots"] = keys
+    texts |= {"shots": request.shots} if request.shots else {}
     device = check_device(load.device)
     side_arithmetic = arithmetic_on(side_device(load)) if side_device(load) != device else {}
     return {

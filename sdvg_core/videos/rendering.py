@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from ..decoders.open import FAST_NOTE
 from ..devices.device import device_clock, versions_on
 from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse, Store
+from ..engine.types import Block, History
 from ..files.outputs import BLOCKS_FOLDER, LATENTS, REPORT, ROUTE_PICTURE, VIDEO
 from ..files.sound import add_sound
 from ..files.video import Mp4Writer
@@ -60,32 +61,29 @@ def render_blocks(
     resumed = 0
     used_again = False
     comment = FAST_NOTE if loaded.settings["vae"]["tae_kind"] else None
-    made: list[Tensor] = []  # latents by run
-    with Mp4Writer(work / VIDEO, request.fps, comment) as video:
-        for resolved, run in zip(film.runs, runs, strict=True):
-            if made and stop():
-                break
-            frames = 0
-            for shown in run.play(stop):
-                if shown.record:
-                    results = store.take_used()
-                    records.append(blocks.add(len(records) + 1, shown.record, results))
-                    store.drop(results)  # written, and no later block needs it
-                    used_again |= shown.record.reused
-                    if shown.record.reused and not records[-1].reused:
-                        resumed = len(records)
-                    bar.block(shown.record)
-                control = resolved.control_footage
-                video.add(control.paste(shown.frames, frames) if control else shown.frames)
-                frames += shown.frames.shape[1]
-                if shown.record:
-                    yield records[-1]
-            made.append(shown.history.latents(0, shown.history.frames))
+    made: dict[int, tuple[Block, ...]] = {}  # by number of the run; not its history, which holds a decoder's state
+    with Mp4Writer(work / VIDEO, request.fps, comment) as video, closing(film.play(runs, stop)) as played:
+        for block in played:
+            record = block.shown.record
+            made[block.run] = block.shown.history.blocks
+            if record:
+                results = store.take_used()
+                records.append(blocks.add(len(records) + 1, record, results))
+                store.drop(results)  # written, and no later block needs it
+                used_again |= record.reused
+                if record.reused and not records[-1].reused:
+                    resumed = len(records)
+                bar.block(record)
+            if block.frames.shape[1]:
+                video.add(block.frames)
+            if record:
+                yield records[-1]
 
     block_frames = runs[0].plan.spans[0].frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
-    latents = torch.cat([part.to(made[-1]) for part in made], dim=2)
-    firsts = (0, *accumulate(part.shape[2] for part in made[:-1]))
+    parts = [History(of_run).latents(0, of_run[-1].span.stop) for of_run in made.values()]
+    latents = torch.cat([part.to(parts[-1]) for part in parts], dim=2)
+    firsts = (0, *accumulate(part.shape[2] for part in parts[:-1]))
     noted |= lead_metadata(runs[0].plan.lead, latents)
     noted |= shots_metadata([(run.shot, first) for run, first in zip(film.runs, firsts, strict=False)])
     save_latents(work / LATENTS, latents, noted)

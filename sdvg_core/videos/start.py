@@ -147,6 +147,24 @@ class PictureStart(Start):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class FrameStart(Start):
+    """The last frame of another shot, which is not shown again. It is there once that shot is made."""
+
+    def lead(self, block_frames: int, stride: int) -> Lead:
+        return Lead(picture=True)
+
+    def encoded(self, lead: Lead) -> tuple[str, ...]:
+        return ("the last frame of a shot",)
+
+    def padding(self, plan: RunPlan, stride: int) -> int:
+        return pixel_count(plan.lead.start_image_frames, stride)
+
+    def clip(self, frame: Tensor, codec: VideoCodec, plan: RunPlan) -> StartClip:
+        """Return the clip before the first new block. `frame`: `1 1 c h w` in [0, 1]."""
+        return _encode(frame, codec, plan)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ExtendedStart(Start):
     """A clip of pixels to continue."""
 

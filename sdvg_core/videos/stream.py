@@ -31,7 +31,7 @@ from ..settings.load import LoadOptions
 from ..settings.parts import check_part
 from ..settings.request import VideoRequest
 from ..settings.route import Budget, Custom, Route
-from ..text.prompts import PromptSchedule, notes_on_starts, one_prompt, taken_as_text, with_lines
+from ..text.prompts import PromptSchedule, notes_on_starts, one_prompt, taken_as_text, with_prompt_lines
 from ..weights.model_files import ModelFiles
 from .film import ResolvedFilm, resolve_film
 
@@ -179,7 +179,7 @@ class Streamer:
         schedule = prompt if isinstance(prompt, PromptSchedule) else one_prompt(prompt)
         if self._router is not None:
             request = replace(request, route=_by_router(request.route, self._router))
-        resolved = resolve_film(with_lines(request, schedule), self._headers)
+        resolved = resolve_film(with_prompt_lines(request, schedule), self._headers)
         loaded = self._loaded
         scorer = self._scorer if "scorer" in resolved.models_needed else None
         of_parts = (*notes_on(loaded.execution, scorer, schedule.texts, loaded.notes), *self._outside_notes)
@@ -208,11 +208,11 @@ class Streamer:
         engine = self._loaded.build(needed=resolved.models_needed, before_pass=before_pass)
         clock = device_clock(self._loaded.device, self._loaded.side)
         runs = resolved.prepare_runs(engine, conditions, None, clock)
+        of = resolved.request.blocks
         number = 0
-        for run in runs:
-            with closing(run.blocks()) as blocks:
-                for emitted in blocks:
+        with closing(resolved.play(runs)) as blocks:
+            for block in blocks:
+                if record := block.shown.record:
                     number += 1
-                    frames = emitted.frames[0].movedim(1, -1)
-                    of = resolved.request.blocks
-                    yield StreamBlock(number=number, of=of, frames=frames, record=emitted.record)
+                    frames = block.frames[0].movedim(1, -1)
+                    yield StreamBlock(number=number, of=of, frames=frames, record=record)

@@ -127,6 +127,7 @@ ASKED: dict[str, Any] = {
     "route": Route(Gate(-1.0)),
     "directions": "t" * 9,
     "takes": "2:2",
+    "shots": "1:#0,3:#k3f",
     "continue_from": Path("clip.mp4"),
     "start_image": Path("picture.png"),
     "restyle": Path("clip.mp4"),

@@ -139,6 +139,32 @@ def test_restyled_shot_takes_its_part_of_the_clip(clip: Path, written: Callable[
     assert torch.equal(latents(film)[:, :, 6:15], latents(alone))
 
 
+def last_frame(frames: list[Tensor], of: int, path: Path) -> Path:
+    """Write frame `of` of a video as a picture."""
+    levels = torch.cat(frames, dim=1)[0, of].clamp(0, 1).mul(255).round().byte()
+    Image.fromarray(levels.permute(1, 2, 0).numpy()).save(path)
+    return path
+
+
+def test_shot_begins_with_the_last_frame_of_another(
+    written: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As with that picture as its start image, which is not shown twice. Catches: the shot before's."""
+    frames: list[Tensor] = []
+    add = Mp4Writer.add
+    monkeypatch.setattr(Mp4Writer, "add", lambda self, part: (frames.append(part.clone()), add(self, part)))
+    lines = ("1: a red ball", "3 fresh #k3f: a blue cube", "5 fresh #a from #0: a storm")
+    film, film_folder = written("film", lines, 6, *GATE)
+    assert [block["pixel_frames"] for block in film.report["blocks"]] == [9, 12, 9, 12, 12, 12]
+    in_film = torch.cat(frames, dim=1)
+    picture = last_frame(frames, 20, tmp_path / "last.png")
+    frames.clear()
+    alone, folder = written("alone", SHOTS[2], 2, *GATE, "--start-image", str(picture))
+    assert torch.equal(latents(film_folder)[:, :, 12:], latents(folder))
+    assert decisions(film.report)[4:] == decisions(alone.report)
+    assert torch.equal(in_film[:, 42:], torch.cat(frames, dim=1)[:, 1:])
+
+
 def test_moved_shot_is_not_made_again(written: Callable[..., Any]) -> None:
     """Its key names its noise, not its place. Catches: a place in a key of re-use, or in the noise."""
     _, first = written("film", FILM, sum(BLOCKS), *GATE)
@@ -206,6 +232,8 @@ REFUSED = {
     "first key": (("1: a ball", "3 fresh #0: a cube"), (), "two shots have the key #0"),
     "form": (("1: a ball", "3 fresh #K3: a cube"), (), "1 to 12 of a-z and 0-9"),
     "empty": (("1: a ball", "3 fresh #a:"), (), "says nothing"),
+    "later": (("1: a ball", "3 fresh #a from #b: a cube", "5 fresh #b: a lake"), (), "no shot before it"),
+    "itself": (("1: a ball", "3 fresh #a from #a: a cube"), (), "no shot before it"),
     "cut": (("1: a ball", "3 cut fresh #a: a cube"), (), "needs no cut"),
 }
 
