@@ -11,6 +11,7 @@ import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,49 @@ class Terminal(io.StringIO):
         return True
 
 
+def drop_library() -> dict[str, Any]:
+    """Let the next import of huggingface_hub read the environment; return the modules that were there."""
+    users = ("sdvg_core.cli.fetching", "sdvg_core.cli.hub")
+    names = [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub" or name in users]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("user") / "home"
+
+
+@pytest.fixture(scope="module")
+def servers(home) -> Iterator[FakeHub]:
+    """Run a hub, and import huggingface_hub as a process that asks it does: here once for all commands."""
+    kept = drop_library()
+    with running(FakeHub(files={})) as hub, pytest.MonkeyPatch.context() as patched:
+        for name, value in environment_of(hub, home).items():
+            patched.setenv(name, value)
+        import_library()
+        yield hub
+    drop_library()
+    sys.modules.update(kept)
+
+
+def environment_of(hub: FakeHub, home: Path) -> dict[str, str]:
+    return {"HF_ENDPOINT": hub.address, "HF_HOME": str(home), "HF_TOKEN": "hf_secret"}
+
+
+def import_library() -> None:
+    if other := os.environ.get("SDVG_HUGGINGFACE_HUB"):
+        sys.path.insert(0, other)
+    import_module("sdvg_core.cli.fetching")
+
+
 @pytest.fixture
-def hub() -> Iterator[FakeHub]:
+def hub(servers) -> FakeHub:
     files: dict[str, dict[str, bytes]] = {}
     for number, known in enumerate(doctor.FETCHABLE.values()):
         files.setdefault(known.repository, {})[known.path] = f"{number} {known.role}".encode()
-    with running(FakeHub(files=files, licences={DRAFTER: "apache-2.0"})) as hub:
-        yield hub
+    new = FakeHub(files, {DRAFTER: "apache-2.0"}, address=servers.address, store=servers.store)
+    vars(servers).update(vars(new))
+    return servers
 
 
 @pytest.fixture
@@ -65,17 +102,14 @@ def fetch(hub, tmp_path) -> Callable[..., tuple[int, str, str]]:
 
 def start(hub: FakeHub, tmp_path: Path, words: tuple[str, ...], typed: str | None, more: dict[str, str]) -> Any:
     """Start the command; return its process and the files of its output and errors."""
-    home = tmp_path / "home"
     arguments = ["doctor", "--fetch", *words, "--models", str(tmp_path / "models")]
 
     def program() -> int:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub"]:
-            del sys.modules[name]
-        if other := os.environ.get("SDVG_HUGGINGFACE_HUB"):
-            sys.path.insert(0, other)
         sys.stdin = io.StringIO() if typed is None else Terminal(typed)
         time.sleep = lambda seconds: None  # between the library's own attempts
-        os.environ.update({"HF_ENDPOINT": hub.address, "HF_HOME": str(home), "HF_TOKEN": "hf_secret", **more})
+        os.environ.update(more)
+        if more:
+            drop_library()
         return run(arguments)
 
     streams = [tmp_path / name for name in ("output", "errors")]
@@ -91,14 +125,14 @@ def fetched(tmp_path: Path) -> dict[str, bytes]:
     return {str(path.relative_to(models)): path.read_bytes() for path in files}
 
 
-def test_usual_files_arrive_where_comfyui_looks(hub, fetch, tmp_path):
+def test_usual_files_arrive_where_comfyui_looks(hub, fetch, home, tmp_path):
     """Catches: a file in another folder, a revision that moves in between, a note left beside it or at home."""
     code, output, errors = fetch("--yes")
     assert (code, errors) == (0, "")
     usual = [known for known in KNOWN_FILES if known.role in doctor.USUAL_ROLES]
     contents = {f"{known.folder}/{known.names[0]}": hub.files[known.repository][known.path] for known in usual}
     assert fetched(tmp_path) == contents
-    assert not (tmp_path / "home").exists()
+    assert not home.exists()
     gets = [path for method, path, _ in hub.requests if method == "GET" and "/resolve/" in path]
     assert len(gets) == len(usual)
     assert all(f"/resolve/{COMMIT}/" in path for path in gets)

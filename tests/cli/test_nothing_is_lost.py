@@ -10,6 +10,7 @@ import pytest
 from sdvg_core.cli import main, racing
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import lock_folder
+from sdvg_core.pocket import EXAMPLE_PROMPTS
 from sdvg_core.videos import batch, maker
 from sdvg_core.videos.maker import VideoMaker
 from tests.support.cli_runs import OUTPUTS, SMALL, generate, names, options, override, report
@@ -261,16 +262,19 @@ def test_list_goes_on_without_its_table(base, tmp_path):
 DEMO = ("demo", "--blocks", "2", "--preset", "fast")
 
 
-def test_demos_are_numbered_beside_generated_videos(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("short_race")
+def test_demos_are_numbered_beside_generated_videos(tmp_path, monkeypatch, capsys):
     """Catches: a demo of another prompt that is refused, and a video that its folder is in the way of."""
     monkeypatch.chdir(tmp_path)
-    for words in ([], ["--prompt", "3"], []):
-        assert main(["demo", "--blocks", "1", *words]) == 0
+    for number in (1, 3, 1):
+        assert main(["demo", "--blocks", "1", "--prompt", str(number)]) == 0
+        assert repr(EXAMPLE_PROMPTS[number - 1]) in capsys.readouterr().out
     assert main(["generate", "--models", "pocket", "--blocks", "1", "--prompt", "a red ball"]) == 0
     assert names(tmp_path / "out") == ["001", "demo"]
     assert names(tmp_path / "out" / "demo") == ["001", "002"]
 
 
+@pytest.mark.usefixtures("short_race")
 def test_finished_demo_keeps_its_race(tmp_path, capsys):
     """Catches: a finished demo made again, or its race lost; what somebody put beside it stays."""
     out = tmp_path / "out"

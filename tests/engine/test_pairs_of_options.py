@@ -15,8 +15,8 @@ from tests.support.routers import PlannedRouter
 from tests.support.thinned import every_pair
 from tests.support.tiny import CONTEXTS, POLICIES, scripted
 
-STEPS = 4
-BLOCKS = 5
+STEPS = 3
+BLOCKS = 4
 AXES: dict[str, tuple[Any, ...]] = {
     "hold": (0.0, 0.4),
     "handover_and_draft_steps": tuple(product(("none", "one", "all"), (2, None))),
@@ -25,7 +25,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "policy": POLICIES,
     "context": CONTEXTS,
     "clip": (None, (71, 6)),
-    "takes": ("", "3:2, 5:3"),
+    "takes": ("", "2:2, 4:3"),
 }
 _, ROWS = every_pair(", ".join(AXES), *AXES.values()).args
 any_two_options = pytest.mark.parametrize("options", [dict(zip(AXES, row, strict=True)) for row in ROWS])
@@ -38,9 +38,9 @@ def request_with(handover_and_draft_steps: tuple[str, int | None], **options: An
     return TinyRequest(
         route=Route(Gate(0.3), handover={"none": 0, "one": 1, "all": most}[handover]),
         blocks=BLOCKS,
-        schedule="1000,900,800,625",
+        schedule="1000,800,625",
         draft_steps=draft_steps,
-        prompts=((0, 5, "a red ball"), (4, 6, "a blue ball")),
+        prompts=((0, 5, "a red ball"), (3, 6, "a blue ball")),
         **options,
     )
 

@@ -27,12 +27,21 @@ def joined(clip: Path, frames: int = 24) -> tuple[Sound, Path]:
 
 
 @pytest.mark.parametrize(
-    ("codec", "container", "first"),
-    [("aac", "mp4", 0), ("aac", "mkv", 1.5), ("aac", "ts", 1.5), ("libopus", "webm", 0), ("pcm_s16le", "mov", 0)],
+    ("codec", "container", "first", "frames"),
+    [
+        ("aac", "mp4", 0, 24),
+        ("aac", "mp4", 0, 64),
+        ("aac", "mkv", 1.5, 64),
+        ("aac", "ts", 1.5, 24),
+        ("libopus", "webm", 0, 64),
+        ("pcm_s16le", "mov", 0, 24),
+    ],
 )
-@pytest.mark.parametrize("frames", [24, 64], ids=["cut", "then silence"])
 def test_sound_of_a_clip_is_copied_in_time(codec, container, first, frames, tmp_path):
-    """Sample for sample, by every container. Catches: another encoding, a shift, sound after the last frame."""
+    """Sample for sample, by every container; it is cut, or silence follows.
+
+    Catches: another encoding, a shift, sound after the last frame.
+    """
     clip = tone(tmp_path / f"clip.{container}", codec, first=first)
     sound = read_footage(clip, 32, 32).sound
     with Mp4Writer(tmp_path / "made.mp4", 16, "a comment") as video:
@@ -130,6 +139,9 @@ def test_other_sound_is_encoded_in_time(container, codec, rate, tmp_path):
 
 
 def error(copy: np.ndarray, original: np.ndarray, shift: int) -> float:
-    """Return the difference of the middle of two sounds, of which one is shifted, as a share of the second."""
-    middle = original[:, 12000 + shift : 60000 + shift]
-    return float(np.abs(copy[:, 12000:60000] - middle).mean() / np.abs(middle).mean())
+    """Return the difference of every seventh sample in the middle of two sounds, as a share of the second.
+
+    `shift`: of the second, in samples.
+    """
+    middle = original[:, 12000 + shift : 60000 + shift : 7]
+    return float(np.abs(copy[:, 12000:60000:7] - middle).mean() / np.abs(middle).mean())

@@ -18,6 +18,7 @@ from sdvg_core.files.video import write_mp4
 from sdvg_core.settings.context import PRESETS
 from sdvg_core.weights.model_files import KNOWN_FILES, KNOWN_MODELS, known_model
 from tests.support.cli_runs import override
+from tests.support.loaded_once import load_once
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = (
@@ -136,6 +137,14 @@ def test_documented_command_asks_for_its_files(command, tmp_path, monkeypatch, c
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.fixture(scope="module")
+def loaded_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        load_once(patched)
+        yield
+
+
+@pytest.mark.usefixtures("loaded_once")
 @pytest.mark.parametrize(
     "command",
     [command for command in documented() if "generate --models pocket" in command and "--workers" not in command],

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sdvg_core.weights.model_files import ModelFiles
 from tests.support.cli_runs import options
+from tests.support.loaded_once import load_once
 from tests.support.random_set import write_random_set
 from tests.support.reuse_folders import PROMPT, ROUTE, SMALL, Run, made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once() -> Iterator[None]:
+    """Load each file once. What loading promises is proved in `tests/causal_wan`, `decoders` and `scorers`."""
+    with pytest.MonkeyPatch.context() as patched:
+        load_once(patched)
+        yield
 
 
 @pytest.fixture(scope="session")

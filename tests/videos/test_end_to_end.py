@@ -19,7 +19,7 @@ from tests.support.thinned import in_turn
 from tests.support.tiny import as_anchors, planned_blocks
 
 NOISE = KeyedNoise(seed=42, channels=16, height=4, width=4)
-SAMPLE = ["raarraaar", "rrrrrrrrr", "raaaaaaaa", "rraaarara"]
+SAMPLE = ["raarar", "rrrrrr", "raaaaa", "rraara"]
 SETTINGS = (["recompute", "incremental"], ["committed", "own"])  # context policy, the drafter's context
 
 

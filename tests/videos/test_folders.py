@@ -311,24 +311,24 @@ def test_number_taken_since_the_listing_is_passed_over(tmp_path, monkeypatch, fi
 @pytest.mark.parametrize("requests", [(THIS, OTHER), (THIS, THIS)], ids=["two requests", "one request"])
 def test_two_processes_at_once_take_two_numbers(tmp_path, requests):
     """Catches: a number that is looked up, and taken a moment later."""
+    rounds = [tmp_path / str(number) for number in range(10)]
     together = get_context("fork").Barrier(len(requests), timeout=60)
 
-    def program(out: Path, request: Fingerprint, answer: Path) -> Callable[[], int]:
-        def take_number() -> int:
-            together.wait()
-            with claim_folder(batch(out, named=False), [request]) as (folder, _):
-                answer.write_text(folder.name)
+    def program(place: int, request: Fingerprint) -> Callable[[], int]:
+        def take_numbers() -> int:
+            for out in rounds:
                 together.wait()
+                with claim_folder(batch(out, named=False), [request]) as (folder, _):
+                    out.with_suffix(f".{place}").write_text(folder.name)
+                    together.wait()
             return 0
 
-        return take_number
+        return take_numbers
 
-    for round_ in range(10):
-        out = tmp_path / f"{round_}"
-        answers = [tmp_path / f"{round_}-{place}" for place in range(len(requests))]
-        programs = [program(out, *pair) for pair in zip(requests, answers, strict=True)]
-        processes = [fork(program, None, None) for program in programs]
-        for process in processes:
-            process.join(60)
-        assert [process.exitcode for process in processes] == [0, 0]
-        assert sorted(answer.read_text() for answer in answers) == ["001", "002"]
+    processes = [fork(program(*placed), None, None) for placed in enumerate(requests)]
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0]
+    for out in rounds:
+        answers = [out.with_suffix(f".{place}").read_text() for place in range(len(requests))]
+        assert sorted(answers) == ["001", "002"]

@@ -1,5 +1,6 @@
 """Memory layouts on the command line: the same video in each, a refusal where none fits, and the target in fp8."""
 
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -118,8 +119,12 @@ def test_fp8_is_of_the_target_alone(tmp_path, usual):
     assert not torch.equal(latents, usual[0])
 
 
-def test_each_weight_file_is_opened_once(monkeypatch):
+def test_each_weight_file_is_opened_once(tmp_path, monkeypatch):
     """Catches a loader that opens again what the check of the headers has open."""
+    new = {
+        role: Path(shutil.copy(getattr(FILES, role), tmp_path)) for role in ("drafter", "target", "vae", "reward")
+    }
+    files = replace(FILES, **new)
     opened: list[str] = []
     safe_open = weight_file.safe_open
 
@@ -129,8 +134,8 @@ def test_each_weight_file_is_opened_once(monkeypatch):
 
     monkeypatch.setattr(weight_file, "safe_open", noted_open)
     options = pocket_options()
-    load_models(FILES, options, check_models(FILES, options))
-    assert sorted(opened) == sorted(path.name for path in (FILES.drafter, FILES.target, FILES.vae, FILES.reward))
+    load_models(files, options, check_models(files, options))
+    assert sorted(opened) == sorted(path.name for path in new.values())
 
 
 @pytest.fixture
