@@ -17,7 +17,7 @@ from av.stream import Disposition
 from sdvg_core.errors import BadInput
 from sdvg_core.files import clip as clips
 from sdvg_core.files import footage
-from sdvg_core.files.clip import UNSTATED_COLOUR
+from sdvg_core.files.clip import UNSTATED_COLOUR, open_clip
 from sdvg_core.files.footage import Footage, count_frames, read_footage
 from sdvg_core.files.video import write_mp4
 from tests.support.sounds import greys
@@ -215,6 +215,22 @@ def test_pixels_that_are_not_square_are_made_square(tmp_path):
     assert abs(int(inside.any(0).sum()) - 100) <= 1
     assert abs(int(inside.any(1).sum()) - 100) <= 1
     assert "256x144, taken" in read.note
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(64, 58), (68, 62), (70, 64), (72, 65), (88, 80)])
+def test_width_in_square_pixels_is_rounded(columns, shown, tmp_path):
+    """Of NTSC, 10 columns for 11 rows. Catches: a width cut off, or another one for the alpha of a frame."""
+    frame = av.VideoFrame.from_ndarray(np.zeros((64, columns, 3), np.uint8), format="rgb24")
+    path = film(
+        tmp_path / "n.mp4",
+        [frame.reformat(format="yuv444p")],
+        codec="libx264",
+        sample_aspect_ratio=Fraction(10, 11),
+    )
+    with open_clip(path) as clip:
+        (decoded,) = clip.frames()
+        assert clip.picture(decoded).size == (shown, 64)
+        assert clip.alpha(decoded).size == (shown, 64)
 
 
 def test_interlaced_frames_are_deinterlaced(tmp_path):

@@ -101,6 +101,14 @@ def test_cost_counts_every_pass_of_rejected_drafts():
     assert remade == pytest.approx(kept + forced + 2 * 0.0037)
 
 
+def test_cost_counts_the_frames_scored_alone():
+    """Catches: frames that a cascade did not look at, in the cost of its block."""
+    scores = (-0.1, None, None, -0.4, None, None, -0.2, None, None)
+    cascade = Decision(accepted=True, reason=Reason.REACHED, score=-0.4, threshold=-0.7, frame_scores=scores)
+    unscored = cost_of(records(1.0, 1), PRESETS)
+    assert cost_of(records(1.0, 1, cascade), PRESETS) == pytest.approx(unscored + 3 * 0.0037)
+
+
 def test_lane_adds_the_seconds_of_its_blocks():
     video = replace(lane(2.0))
     assert video.seconds == pytest.approx(6)

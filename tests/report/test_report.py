@@ -17,6 +17,7 @@ import torch
 
 import sdvg_core.report.run_report
 from sdvg_core.engine.records import BlockRecord, Seconds
+from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.types import Cost, Span
 from sdvg_core.errors import BadInput
 from sdvg_core.report.assemble import assemble_report
@@ -25,7 +26,8 @@ from sdvg_core.report.progress import RouteBar
 from sdvg_core.report.run_report import Tally, read_report, report_from_dict
 from sdvg_core.report.summary import block_line, route_in_words, summarise
 from sdvg_core.settings.decision import Decision, Reason
-from sdvg_core.settings.route import Route, TargetOnly
+from sdvg_core.settings.fields import as_json
+from sdvg_core.settings.route import Route, Stride, TargetOnly
 from tests.support.routers import planned_route
 from tests.support.sample_reports import SECONDS, of_every_reason, record, report, route
 from tests.support.tiny import PROMPT, condition, make_engine, planned
@@ -91,7 +93,14 @@ def test_targets_blocks_predict_target_only_seconds():
     blocks = (by_target(0, 9.0, 0.0, 1.0, 1), *(by_target(index, 4.0, 0.5, 3.0, 2) for index in (1, 2, 3)))
     seconds = report((), blocks=blocks).target_only_seconds
     assert seconds == pytest.approx(4 * (4.0 + 0.5 + 1.5))
-    half = replace(blocks[1], handover=4)  # the target would also make the steps that were handed over
+
+
+@pytest.mark.parametrize("fewer", [{"handover": 4}, {"left_out": 4}, {"handover": 1, "left_out": 3}])
+def test_target_only_makes_every_step(fewer):
+    """Catches: steps that were handed over, or left out, missing in the prediction."""
+    blocks = (by_target(0, 9.0, 0.0, 1.0, 1), *(by_target(index, 4.0, 0.5, 3.0, 2) for index in (1, 2, 3)))
+    seconds = report((), blocks=blocks).target_only_seconds
+    half = replace(blocks[1], **fewer)
     more = report((), blocks=(blocks[0], half, *blocks[2:])).target_only_seconds
     assert more == pytest.approx(seconds + 4 * 4.0 / 3)
 
@@ -204,6 +213,44 @@ def test_cut_in_new_blocks_is_reported(clip_frames, cuts):
     asked = {"notes": (), "request": {}, "load": {}}
     settings = assemble_report((run,), [record(FORCED)] * 4, {}, fps=16, versions={}, **asked).settings
     assert settings.get("cuts") == cuts
+
+
+def test_report_states_what_its_run_was():
+    """After a clip of two blocks. Catches: a setting of another run, or a take numbered from the clip's start."""
+    scene = replace(condition(6), cut=True)
+    engine = make_engine()
+    codec = engine.codec
+    height, width = 6, 4
+    run = plan_run(
+        engine,
+        Route(Stride(2.0), target_steps=1),
+        lambda index: PROMPT if index < 4 else scene,
+        blocks=3,
+        takes="2:3",
+        seed=7,
+        width=width * codec.spatial_stride,
+        height=height * codec.spatial_stride,
+        given=torch.zeros(1, codec.latent_channels, 6, height, width),
+        drafter_context="own",
+    )
+    asked = {"notes": (), "request": {"blocks": 3}, "load": {"device": "cpu"}}
+    parts = {"vae": {"file": "vae.pth"}}
+    assembled = assemble_report(run, [record(FORCED)] * 3, parts, fps=16, versions={"sdvg": "0"}, **asked)
+    assert assembled.settings == {
+        **parts,
+        "scorer": {"name": "brightness"},
+        "route": as_json(run.plan.route),
+        "seed": 7,
+        "blocks": 3,
+        "width": 8,
+        "height": 12,
+        "takes": {"2": 3},
+        "cuts": [5],
+        "drafter_context": "own",
+        "latent_frames_given": 6,
+    }
+    assert (assembled.request, assembled.load) == ({"blocks": 3}, {"device": "cpu"})
+    assert assembled.versions == {"sdvg": "0"}
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,17 @@ def test_published_layouts_hold_the_same_encoder(model, words, spiece, tmp_path,
     assert torch.equal(encoder.encode("a red boat"), reference_embedding(model, words, "a red boat"))
 
 
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+def test_stated_tokenizer_goes_before_any_other(model, words, tmp_path, layout):
+    """Catches: `--tokenizer` without effect, as another one is in the file or beside it."""
+    path = layout(model, tmp_path, trained_pieces(eos_id=2, unk_id=1))
+    meant = reference_embedding(model, words, "a red boat")
+    assert not torch.equal(load_umt5(path, dtype=torch.float32).encode("a red boat"), meant)
+    for stated in (words, words / "spiece.model"):
+        encoder = load_umt5(path, tokenizer=stated, dtype=torch.float32)
+        assert torch.equal(encoder.encode("a red boat"), meant)
+
+
 def test_doctor_recognises_an_encoder_under_a_prefix(model, spiece, tmp_path):
     facts = inspect_file(as_part(model, tmp_path, spiece))
     assert (facts["kind"], facts["would load"]) == (TEXT_ENCODER, "yes")

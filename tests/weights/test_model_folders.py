@@ -67,6 +67,23 @@ def test_usual_place_goes_before_better_names(tmp_path):
     assert find_files(tmp_path, ("wan_2.1_vae.safetensors", "Wan2.1_VAE.pth"), ("vae",)) == usual
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("z/model.pt", "a/b/c/model.pt", "a/b/model.pt"),
+        ("a/model.pt", "b/model.pt"),
+        ("a/b/c/model.pt", "z/smaller.pt"),
+        ("MODEL.pt", "a/model.pt"),
+    ],
+    ids=["least nested", "first in the alphabet", "better name", "another letter case"],
+)
+def test_several_fitting_files_have_an_order(files, tmp_path):
+    """The first of them is taken. Catches: a copy in a folder of old models that comes first in a listing."""
+    for file in reversed(files):
+        lay(tmp_path, "{folder}/{name}", "vae", file)
+    assert find_files(tmp_path, ("model.pt", "smaller.pt"), ("vae",)) == tmp_path / "vae" / files[0]
+
+
 def test_circles_of_links_end(tmp_path, monkeypatch):
     monkeypatch.setattr(model_files, "MOST_FILES", 500)
     lay(tmp_path, "{folder}/new/{name}", "vae", "wan_2.1_vae.safetensors")
