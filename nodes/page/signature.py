@@ -66,9 +66,11 @@ class _Graph:
     def node(self, name: str) -> str:
         if name not in self._hashes:
             node = self._prompt[name]
-            inputs = {key: self.value(value) for key, value in node["inputs"].items()}
-            if (key := PROMPTS.get(node["class_type"])) and isinstance(inputs[key], str) and inputs[key].strip():
-                inputs[key] = read_prompt(inputs[key]).texts[0]
+            # The page sends an empty text for the picture below some nodes, such as a video to load, once it is there.
+            inputs = {key: self.value(value) for key, value in node["inputs"].items() if value != ""}
+            key = PROMPTS.get(node["class_type"])
+            if key and isinstance(text := inputs.get(key), str) and text.strip():
+                inputs[key] = read_prompt(text).texts[0]
             self._hashes[name] = _hash([node["class_type"], inputs])
         return self._hashes[name]
 

@@ -24,7 +24,6 @@ import {
 } from "./frontend.js";
 import {
   earlierOf,
-  hasFailed,
   isGoing,
   mergeRuns,
   newRun,
@@ -129,7 +128,6 @@ function candidates(strip, key) {
 function update(key) {
   const strip = stripOf(key);
   if (!strip) return;
-  if (takes.get(key)?.some(hasFailed)) strip.takes.isMaking = false;
   /** @param {Run} run */
   const isOwn = (run) => run.run === strip.run?.run || belongs(run, strip.node);
   const run = shownOf(candidates(strip, key), isOwn);
@@ -239,7 +237,9 @@ let isIdle = false; // the server has nothing to do
 /** @param {{ exec_info?: { queue_remaining: number } } | null} status */
 function onStatus(status) {
   isIdle = status?.exec_info?.queue_remaining === 0;
-  if (isIdle) endAll();
+  if (!isIdle) return;
+  endAll();
+  for (const strip of strips.values()) strip.takes.end();
 }
 
 // --- what went wrong
@@ -585,6 +585,10 @@ register({
     listen("reconnected", ask);
     for (const end of ["execution_start", "execution_error", "execution_interrupted"])
       listen(end, endAll);
+    for (const end of ["execution_success", "execution_error", "execution_interrupted"])
+      listen(end, ({ prompt_id: prompt }) => {
+        for (const strip of strips.values()) strip.takes.end(prompt);
+      });
     const onChange = () => {
       for (const strip of strips.values()) strip.sync();
       ask();

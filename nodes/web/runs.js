@@ -160,11 +160,11 @@ export function holdsLock(run, lock) {
 
 /**
  * The takes of a block that are known, `[take, event]`: that of the run shown, and those made to compare with all else the same as
- * is set `now`.
+ * is asked now.
  * @param {number} number
  * @param {Run} shown
  * @param {Run[]} others
- * @param {Signature | undefined} now
+ * @param {Asked} now
  * @returns {[number, BlockEvent][]}
  */
 export function takesKnown(number, shown, others, now) {
@@ -178,27 +178,31 @@ export function takesKnown(number, shown, others, now) {
     const event = run.events.find((block) => block.number === number);
     const isOfBlock = [number, 0].includes(run.info.until ?? 0) && !hasFailed(run);
     if (!event || !isOfBlock || known.has(take(run))) continue;
-    if (isAlike(run, shown, number, now)) known.set(take(run), event);
+    if (isAlike(run, number, now)) known.set(take(run), event);
   }
   return [...known].sort(([a], [b]) => a - b);
 }
 
 /**
- * Whether a run was asked for what is asked now, and for the same blocks before one as the run that is shown.
+ * Whether a run was asked for what is asked now, but for the take of a block and for what comes after it.
  * @param {Run} run
- * @param {Run} shown
  * @param {number} number
- * @param {Signature | undefined} now
+ * @param {Asked} now
  */
-function isAlike(run, shown, number, now) {
-  const { signature } = run.info;
-  if (!signature || !now) return false;
-  /** @param {Signature} of */
-  const settings = ({ rest, router, tau, prompts }) => JSON.stringify([rest, router, tau, prompts]);
-  /** @param {Run} of */
-  const blocks = ({ takes, directions, info }) => {
-    const before = [...takesOf(takes)].filter(([block]) => block < number);
-    return JSON.stringify([before, directions.slice(0, number).replace(/\.+$/, ""), info.kept]);
-  };
-  return settings(signature) === settings(now) && blocks(run) === blocks(shown);
+export function isAlike({ info, directions, takes }, number, now) {
+  const { signature, kept = "" } = info;
+  if (!signature || !now.signature) return false;
+  const asked = { signature, directions, takes, kept };
+  return courseOf(asked, number) === courseOf(now, number);
+}
+
+/**
+ * @param {Asked} asked
+ * @param {number} number
+ */
+function courseOf({ signature, directions, takes, kept }, number) {
+  const { rest, router, tau, prompts } = signature ?? {};
+  const before = [...takesOf(takes)].filter(([block]) => block < number);
+  const letters = directions.slice(0, number).replace(/\.+$/, "");
+  return JSON.stringify([rest, router, tau, prompts, before, letters, kept.trim()]);
 }

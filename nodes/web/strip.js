@@ -1,7 +1,7 @@
 // The strip of one sampler: shows a run, and writes on the node's widgets what the next one is to do.
 import { secondOf } from "./blocks.js";
 import { NodeInputs } from "./node_inputs.js";
-import { hasFailed, isGoing, keptBy, takesKnown } from "./runs.js";
+import { hasFailed, isGoing, keptBy } from "./runs.js";
 import { writeBoard } from "./shots.js";
 import { StripActions } from "./strip_actions.js";
 import { Board } from "./strip_board.js";
@@ -61,7 +61,7 @@ export class Strip {
       lock: (number) => this.actions.lockItem(number),
       release: (number) => this.actions.releaseItem(number),
       choose: (number) => this.choose(number),
-      takes: (number) => this.takesKnown(number).map(([take]) => take),
+      takes: (number) => this.takes.known(number).map(([take]) => take),
     });
     this.gate = new TauLine({
       preview: (tau) => this.tryTau(tau),
@@ -252,15 +252,6 @@ export class Strip {
     /** @param {Run} run */
     const isWhole = (run) => !run.info.until && !hasFailed(run) && run.events.length > 0;
     return this.acts.others().filter((run) => this.run && run.run !== this.run.run && isWhole(run));
-  }
-
-  /**
-   * The takes of a block that are known, `[take, event]`.
-   * @param {number} number
-   */
-  takesKnown(number) {
-    if (!this.run) return [];
-    return takesKnown(number, this.run, this.acts.others(), this.acts.signature());
   }
 
   drawSheet() {

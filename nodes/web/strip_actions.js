@@ -121,7 +121,7 @@ export class StripActions {
     /** @type {MenuItem[]} */
     const items = [];
     const asked = takeOf(this.inputs.takes, number);
-    const known = strip.takesKnown(number).map(([take]) => take);
+    const known = strip.takes.known(number).map(([take]) => take);
     const take = nextTake(known);
     const act = () => this.spoken(number, () => this.retake(number, take));
     if (take !== asked) items.push({ key: "n", text: text("another", { take }), act });

@@ -1,6 +1,7 @@
 // The takes of one block side by side, in place of the film.
 import { withTake, takeOf } from "./blocks.js";
 import { SAMPLER, promptNow, queuePart } from "./frontend.js";
+import { isAlike, takesKnown } from "./runs.js";
 import { isOld } from "./strip_model.js";
 import { outcomeText, text } from "./words.js";
 
@@ -12,19 +13,19 @@ export class TakeSheet {
     this.strip = strip;
     /** @type {number | null} */
     this.number = null; // the block whose takes are shown
-    this.upTo = 0; // the last take in the making
-    this.isMaking = false;
+    /** @type {Map<number, string>} */
+    this.making = new Map(); // take -> the prompt that makes it, once it is queued
+    /** @type {Set<string>} */
+    this.over = new Set(); // prompts that have ended
   }
 
   /**
-   * Show the takes of a block, with those in the making up to `upTo`.
+   * Show the takes of a block.
    * @param {number} number
-   * @param {number} upTo
    */
-  open(number, upTo) {
+  open(number) {
     this.strip.pair(null);
     this.number = number;
-    this.upTo = upTo;
     this.strip.player.stop();
     this.strip.choose(number);
     this.strip.view.compare(true);
@@ -51,31 +52,77 @@ export class TakeSheet {
     return takes.flatMap(({ event }) => (event?.sprite ? [event] : []));
   }
 
+  /** @returns {Asked} */
+  get asked() {
+    const { directions, takes, lock } = this.strip.inputs.now();
+    return { signature: this.strip.acts.signature(), directions, takes, kept: lock };
+  }
+
+  /**
+   * The takes of a block that are known, `[take, event]`.
+   * @param {number} number
+   */
+  known(number) {
+    const { run, acts } = this.strip;
+    return run ? takesKnown(number, run, acts.others(), this.asked) : [];
+  }
+
   /**
    * @param {number} number
    * @returns {Take[]}
    */
   takes(number) {
-    const { strip } = this;
+    const { strip, asked } = this;
+    const others = strip.acts.others();
     /** @type {Map<number, BlockEvent | undefined>} */
-    const known = new Map(strip.takesKnown(number));
-    for (let take = this.upTo - AT_ONCE + 1; take <= this.upTo; take += 1)
-      if (take > 1 && !known.has(take) && this.isMaking) known.set(take, undefined);
-    const inputs = strip.inputs.now();
-    const chosen = takeOf(inputs.takes, number);
-    const shown = takeOf(strip.run?.takes ?? "", number);
-    // The others were made with what is set now; the shown one is another picture than the take asked for.
-    const isStale = isOld(strip.forecast, number) && chosen === shown;
+    const known = new Map(this.known(number));
+    // What was asked for is shown as it comes, whatever is asked meanwhile.
+    for (const [take, prompt] of this.making) {
+      const run = others.find(({ info }) => prompt && info.prompt === prompt);
+      if (!known.has(take)) known.set(take, run?.events.at(0));
+    }
+    const chosen = takeOf(asked.takes, number);
     return [...known]
       .sort(([a], [b]) => a - b)
-      .map(([key, event]) => ({
-        key,
-        event,
-        label: labelOf(key, event),
-        old: isStale && key === shown,
-        chosen: key === chosen,
-        act: () => strip.actions.retake(number, key),
-      }));
+      .map(([key, event]) => {
+        const old = event !== undefined && this.isOld(number, event);
+        return {
+          key,
+          event,
+          label: this.label(key, event, old),
+          old,
+          chosen: key === chosen,
+          act: () => strip.actions.retake(number, key),
+        };
+      });
+  }
+
+  /**
+   * Whether the picture of a take is another one than the next run has of it.
+   * @param {number} number
+   * @param {BlockEvent} event
+   */
+  isOld(number, event) {
+    const { run, acts, forecast } = this.strip;
+    const other = acts.others().find((known) => known.run === event.run);
+    if (other) return !isAlike(other, number, this.asked);
+    const { signature } = this.asked;
+    if (signature && run?.info.signature && signature.rest !== run.info.signature.rest) return true;
+    return isOld(forecast, number) && takeOf(this.asked.takes, number) === event.take;
+  }
+
+  /**
+   * @param {number} take
+   * @param {BlockEvent | undefined} event
+   * @param {boolean} old
+   */
+  label(take, event, old) {
+    const parts = [text("take", { take })];
+    if (event) parts.push(outcomeText(event));
+    else parts.push(this.over.has(this.making.get(take) ?? "") ? text("lost") : text("making"));
+    if (event && Number.isFinite(event.score)) parts.push(Number(event.score).toFixed(2));
+    if (old) parts.push(text("isOld"));
+    return parts.join(" · ");
   }
 
   /**
@@ -85,47 +132,50 @@ export class TakeSheet {
   async make(number) {
     const { strip } = this;
     if (strip.inputs.refuseWired("takes")) return;
-    const known = strip.takesKnown(number).map(([take]) => take);
-    const last = Math.max(takeOf(strip.inputs.now().takes, number), ...known);
-    this.isMaking = true;
-    this.open(number, last + AT_ONCE);
+    const known = this.known(number).map(([take]) => take);
+    const last = Math.max(takeOf(this.asked.takes, number), ...known);
+    const making = new Map(Array.from({ length: AT_ONCE }, (_, i) => [last + 1 + i, ""]));
+    this.making = making;
+    this.over.clear();
+    this.open(number);
     try {
-      await queueTakes(strip.node, number, last + 1);
+      await queueTakes(strip.node, number, making);
     } catch (error) {
-      this.isMaking = false;
-      strip.drawSheet();
+      for (const [take, prompt] of making) if (!prompt) making.delete(take);
       if (!(/** @type {any} */ (error).response)) throw error; // the strip shows what the server refused
+    } finally {
+      strip.drawSheet();
     }
+  }
+
+  /**
+   * Expect nothing more of a prompt; without one, of any.
+   * @param {string} [prompt]
+   */
+  end(prompt) {
+    for (const ended of prompt ? [prompt] : this.making.values()) if (ended) this.over.add(ended);
+    this.strip.drawSheet();
   }
 }
 
 /**
- * @param {number} take
- * @param {BlockEvent | undefined} event
- */
-function labelOf(take, event) {
-  const parts = [text("take", { take }), event ? outcomeText(event) : text("making")];
-  if (event && Number.isFinite(event.score)) parts.push(Number(event.score).toFixed(2));
-  return parts.join(" · ");
-}
-
-/**
- * Queue runs that make the next takes of a block, one after the other; nothing behind the sampler runs but a report.
+ * Queue runs that make takes of a block, one after the other; nothing behind the sampler runs but a report.
  * @param {GraphNode} node
  * @param {number} number
- * @param {number} from
+ * @param {Map<number, string>} making take -> its prompt, which is filled in
  */
-async function queueTakes(node, number, from) {
+async function queueTakes(node, number, making) {
   const { output, workflow } = await promptNow();
   const id = idIn(output, node);
   const { inputs } = output[id];
-  for (let take = from; take < from + AT_ONCE; take += 1) {
+  for (const take of making.keys()) {
     const takes = withTake(String(inputs.takes ?? ""), Number(inputs.blocks), number, take);
     const sampler = { ...output[id], inputs: { ...inputs, takes, until_block: number } };
     const report = { report: [id, 2], prompt_in_report: false };
     const end = { class_type: "SDVGRouteReport", inputs: report, _meta: { title: "SDVG" } };
     const target = `${id}.take`;
-    await queuePart({ ...output, [id]: sampler, [target]: end }, workflow, target);
+    const prompt = { ...output, [id]: sampler, [target]: end };
+    making.set(take, (await queuePart(prompt, workflow, target)).prompt_id);
   }
 }
 

@@ -16,6 +16,21 @@ def test_typed_prompt_reaches_the_strip_without_a_click(page):
     assert "7 to 9" in page["prompted"]["after"]
 
 
+def test_takes_asked_for_arrive_whatever_is_changed(page):
+    """Catches: a wait without end for pictures that are there, as something was changed and not run before."""
+    labels = page["taken"]["changed"]
+    assert len(labels) == 4
+    assert not [label for label in labels if "made: " in label or label.endswith("being made")]
+
+
+def test_takes_that_never_come_say_so(page):
+    """Catches: a wait without end after runs that are interrupted, taken from the queue, or refused."""
+    interrupted = page["taken"]["interrupted"]
+    assert "not made" in interrupted[-1]
+    assert not [label for label in interrupted if label.endswith("being made")]
+    assert len(page["taken"]["refused"]) == 1
+
+
 def test_lock_of_last_shot_is_given_up(page):
     """Three shots of three blocks: the last card's button locks all nine, and the first card's then unlocks all.
 

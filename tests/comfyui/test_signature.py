@@ -52,6 +52,20 @@ def test_the_signature_tells_the_prompt_apart():
     assert signature(prompt, SAMPLER)["positive"] == other["positive"]
 
 
+def test_picture_below_a_node_is_no_setting():
+    """Catches: *remakes every block* after a workflow is opened, until its pictures are there."""
+    prompt = pocket(sampler__start=["s", 0])
+    prompt["s"] = node("SDVGStart", video=["v", 0], use_as="restyle")
+    prompt["v"] = node("LoadVideo", file="clip.mp4")
+    before = signature(prompt, SAMPLER)
+    prompt["v"]["inputs"]["video-preview"] = ""
+    assert signature(prompt, SAMPLER) == before
+    prompt["v"]["inputs"]["file"] = "other.mp4"
+    assert signature(prompt, SAMPLER)["rest"] != before["rest"]
+    del prompt[POCKET]["inputs"]["prompt"]
+    assert signature(prompt, SAMPLER), "a prompt that is left out is empty"
+
+
 EVERY = {"all", "rest", "router", "tau", "wired", "prompts"}
 # A change of the pocket workflow, and which parts of its signature differ then.
 CHANGES = [

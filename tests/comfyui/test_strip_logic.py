@@ -114,6 +114,37 @@ def test_a_lock_belongs_to_its_own_run(modules):
     assert call(modules, source, cases) == [True, False, False, None, None, None]
 
 
+# --- takes
+
+
+SIGNED = {"rest": "r", "router": "g", "tau": 0, "prompts": []}
+# What a run that made take 2 of block 4 was asked for beside what is asked now, and whether it is one to compare.
+ALIKE = [
+    ({}, True),
+    ({"directions": "..d"}, False),
+    ({"directions": ".....d"}, True),
+    ({"directions": "...."}, True),
+    ({"takes": "3:2, 4:2"}, False),
+    ({"kept": "2:c"}, False),
+    ({"signature": {**SIGNED, "rest": "another seed"}}, False),
+    ({"signature": {**SIGNED, "tau": 1}}, False),
+    ({"signature": None}, False),
+]
+
+
+@pytest.mark.parametrize("shown", ["", "..d"])
+def test_takes_compare_with_what_is_asked(modules, shown):
+    """Catches: takes compared with the run that is shown, though they are made of what is asked now."""
+    source = """([shown, now, { signature, directions, takes, kept }]) => {
+      const film = { run: "f", directions: shown, takes: "", events: [1, 2, 3, 4], info: {} };
+      const other = { directions, takes, events: [{ number: 4 }], info: { signature, kept, until: 4 } };
+      return js.takesKnown(4, film, [other], now).map(([take]) => take);
+    }"""
+    now = {"signature": SIGNED, "directions": "", "takes": "4:9", "kept": ""}
+    cases = [[shown, now, {**now, "takes": "4:2", **change}] for change, _ in ALIKE]
+    assert call(modules, source, cases) == [[1, 2] if is_alike else [1] for _, is_alike in ALIKE]
+
+
 # --- words
 
 

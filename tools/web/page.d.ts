@@ -106,6 +106,14 @@ interface Inputs {
   start: VideoStart;
 }
 
+/** What a run is, or was, asked for. */
+interface Asked {
+  signature: Signature | null | undefined;
+  directions: string;
+  takes: string;
+  kept: string;
+}
+
 /** A block as its square shows it. `from`: the second of the video at which it begins; `isAdded`: after a clip whose length nobody knows. */
 interface Square {
   number: number;

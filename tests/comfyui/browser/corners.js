@@ -15,6 +15,7 @@ main(async (page, options) => {
   await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent);
   await quiet(page);
   const prompted = await typeInPrompt(page);
+  const taken = await makeTakes(page);
   const locked = await lockLast(page);
   const typed = await typeOnCard(page);
   const undone = await undoLength(page);
@@ -31,7 +32,7 @@ main(async (page, options) => {
   const restyled = await restyleClip(page);
   const extended = await extendClip(page);
   const inside = await putInside(page);
-  return { prompted, locked, typed, undone, emptied, edited, until, restyled, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
+  return { prompted, taken, locked, typed, undone, emptied, edited, until, restyled, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
 });
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
@@ -62,6 +63,37 @@ async function typeInPrompt(page) {
   await write(page, "SDVGPocketModels", "prompt", TEXT);
   await quiet(page);
   return { before, after };
+}
+
+/** Takes asked for with a direction that is not run yet, of which another follows; of runs that are interrupted; of runs that are refused. */
+async function makeTakes(page) {
+  const square = (number) => page.locator(`.sdvg-squares [data-number="${number}"]`);
+  const labels = () => page.evaluate(() => [...document.querySelectorAll(".sdvg-take")].map((cell) => cell.getAttribute("aria-label")));
+  const settled = () => page.waitForFunction(() => ![...document.querySelectorAll(".sdvg-take")].some((cell) => cell.ariaLabel.endsWith("being made")), null, { timeout: 60000 }).catch(() => null);
+  await press(square(1), "d");
+  await press(square(2), "c");
+  await press(square(1), ".");
+  await settled();
+  await quiet(page);
+  const seen = { changed: await labels() };
+  await press(square(9), "c");
+  await page.waitForFunction(() => document.querySelectorAll(".sdvg-take").length === 4);
+  await page.evaluate(async () => {
+    const { api } = window.app;
+    await api.clearItems("queue");
+    await api.interrupt();
+  });
+  await settled();
+  seen.interrupted = await labels();
+  await write(page, SAMPLER, "kept_blocks", "of no run");
+  await press(square(5), "c");
+  await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent);
+  await settled();
+  seen.refused = await labels();
+  for (let i = 0; i < 3; i += 1) await page.keyboard.press("Escape"); // ComfyUI's own message, and the sheet
+  await write(page, SAMPLER, "kept_blocks", "");
+  await quiet(page, 900);
+  return seen;
 }
 
 function read(page, name) {
