@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,14 @@ class FilmBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResolvedFilm:
-    """A film that its models can make. `request`: for all of it. `runs`: one at least, in order."""
+    """A film that its models can make.
+
+    `request`: for all of it. `runs`: one at least, in order. `more`: notes on the film.
+    """
 
     request: VideoRequest
     runs: tuple[ResolvedRequest, ...]
+    more: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
@@ -85,8 +89,14 @@ class ResolvedFilm:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes for the report."""
-        return tuple(dict.fromkeys(chain.from_iterable(run.notes for run in self.runs)))
+        """Notes for the report; those that are not on every shot name theirs."""
+        keys: dict[str, list[str]] = {}
+        for run in self.runs:
+            for note in dict.fromkeys(run.notes):
+                keys.setdefault(note, []).append(run.shot.key)
+        on_all = len(self.runs)
+        of_runs = (note if len(of) == on_all else f"Shot {', '.join(of)}: {note}" for note, of in keys.items())
+        return (*of_runs, *self.more)
 
     @property
     def models_needed(self) -> Roles:
@@ -107,8 +117,7 @@ class ResolvedFilm:
     def with_request(self, request: VideoRequest, notes: Sequence[str] = ()) -> ResolvedFilm:
         """Return the film for a request that differs in its seed, with more notes."""
         runs = tuple(replace(run, request=replace(run.request, seed=request.seed)) for run in self.runs)
-        last = replace(runs[-1], notes=(*runs[-1].notes, *filter(None, notes)))
-        return ResolvedFilm(request=request, runs=(*runs[:-1], last))
+        return ResolvedFilm(request=request, runs=runs, more=tuple(filter(None, notes)))
 
     def prepare_runs(
         self,

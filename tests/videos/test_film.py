@@ -209,6 +209,14 @@ def test_report_makes_the_film_again(written: Callable[..., Any], base: list[str
     assert shots == [("#0", 1), ("#k3f", 3), ("#a", 6)]
 
 
+def test_note_on_some_shots_names_them(written: Callable[..., Any]) -> None:
+    """Catches: what is true of one shot alone, said of the film."""
+    film, _ = written("film", FILM, sum(BLOCKS), *GATE, "--colour-hold", "0.5")
+    notes = [note for note in film.report["notes"] if "colour hold" in note]
+    assert len(notes) == 1
+    assert notes[0].startswith("Shot #0, #a: ")
+
+
 def test_streamed_film_has_the_frames_of_its_shots(files: ModelFiles) -> None:
     """Catches: shots of a prompt that a stream ignores, and blocks that count from each shot's beginning."""
     streamer = Streamer(files, replace(pocket_options(), schedule="1000,500"))
