@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,85 @@ def test_streamed_film_has_the_frames_of_its_shots(files: ModelFiles) -> None:
     shots = [block for lines, count in zip(SHOTS, BLOCKS, strict=True) for block in blocks(lines, count)]
     assert [block.number for block in film] == [1, 2, 3, 4, 5, 6, 7]
     assert torch.equal(torch.cat([b.frames for b in film]), torch.cat([b.frames for b in shots]))
+
+
+# --- shots that are moved, changed, inserted and left out
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A shot of a film that is edited: key, prompt, number of blocks, take of its last block."""
+
+    key: str
+    prompt: str
+    blocks: int
+    take: int = 1
+
+
+PROMPTS = ("a red ball", "a blue cube", "a storm")
+
+
+def edited(film: list[Planned], draw: random.Random, number: int) -> list[Planned]:
+    """Return the film after one act of an artist. `number`: of the act, for new keys."""
+    place = draw.randrange(len(film))
+    shot = film[place]
+    rest = film[:place] + film[place + 1 :]
+    match draw.choice(("move", "clone", "delete", "insert", "prompt", "take", "length")):
+        case "move":
+            rest.insert(draw.randrange(len(film)), shot)
+            return rest
+        case "clone":
+            return [*film, replace(shot, key=f"#c{number}")]
+        case "delete" if rest:
+            return rest
+        case "insert":
+            return [*film[:place], Planned(f"#n{number}", draw.choice(PROMPTS), 2), *film[place:]]
+        case "prompt":
+            changed = replace(shot, prompt=draw.choice(PROMPTS))
+        case "take":
+            changed = replace(shot, take=shot.take + 1)
+        case _:
+            changed = replace(shot, blocks=shot.blocks % 3 + 1)
+    return [*film[:place], changed, *film[place + 1 :]]
+
+
+def words_of(film: list[Planned]) -> list[str]:
+    """Return the options that ask for a film."""
+    lines = []
+    takes = []
+    block = 1
+    for shot in film:
+        lines.append(f"{block} fresh {shot.key}: {shot.prompt}")
+        block += shot.blocks
+        takes += [f"{block - 1}:{shot.take}"] if shot.take > 1 else []
+    return ["--prompt", "\n".join(lines), "--blocks", str(block - 1), "--takes", ",".join(takes)]
+
+
+def blocks_made(film: list[Planned], before: list[Planned]) -> list[bool]:
+    """Return of each block whether it is made: an earlier film has no block with the same ones before it."""
+
+    def beginnings(shot: Planned) -> list[tuple[object, ...]]:
+        takes = [1] * (shot.blocks - 1) + [shot.take]
+        return [(shot.key, shot.prompt, *takes[: number + 1]) for number in range(shot.blocks)]
+
+    known = {beginning for shot in before for beginning in beginnings(shot)}
+    return [beginning not in known for shot in film for beginning in beginnings(shot)]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(40))
+def test_edits_make_only_what_they_change(seed: int, base: list[str], tmp_path: Path) -> None:
+    """200 edits of films of five shots. Catches: a shot made again that stays, or used again where it changes."""
+    draw = random.Random(seed)
+    film = [Planned(f"#k{number}", draw.choice(PROMPTS), draw.randrange(1, 4)) for number in range(5)]
+    made(tmp_path / "0", [*base, *GATE, *words_of(film)])
+    for number in range(1, 6):
+        before = film
+        film = edited(before, draw, number)
+        folder = tmp_path / str(number)
+        run = made(folder, [*base, *GATE, *words_of(film), "--reuse", str(tmp_path / str(number - 1))])
+        assert [not block["reused"] for block in run.report["blocks"]] == blocks_made(film, before)
+    same(run, made(tmp_path / "anew", [*base, *GATE, *words_of(film)]))
 
 
 # --- what it refuses
