@@ -15,6 +15,7 @@ from ..settings.context import Preset
 from ..settings.execution import Execution
 from ..settings.fields import as_json
 from ..settings.request import FIRST_KEY
+from .joins import Join
 from .run_report import RunReport
 from .summary import ranges
 
@@ -65,18 +66,19 @@ def assemble_report(
     request: Mapping[str, Any],
     load: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
+    joins: Sequence[Join] = (),
 ) -> RunReport:
     """Return the report of the runs of a film. `parts`: settings of their models and devices, as JSON values.
 
     `request`, `load`: what was asked, as JSON values with files by name. `kept`: `blocks` and
-    `digest` of the blocks kept from an earlier run.
+    `digest` of the blocks kept from an earlier run. `joins`: of every shot that was made, but for the first.
     """
     run = runs[0]
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
     scorer.pop("notes", None)
     spans = [span for each in runs for span in each.plan.spans]
     cuts = list(chain.from_iterable(map(_cuts, runs, _firsts(runs))))
-    shots = _shots(runs)
+    shots = _shots(runs, joins)
     return RunReport(
         request=request,
         load=load,
@@ -98,7 +100,7 @@ def assemble_report(
         versions=versions,
         blocks=tuple(records),
         fps=fps,
-        notes=(*_route_notes(len(spans), records, kept), *notes),
+        notes=(*_route_notes(len(spans), records, kept), *notes, *_join_notes(shots, joins)),
     )
 
 
@@ -117,19 +119,26 @@ def _cuts(run: Run, first: int) -> list[int]:
     return [first + number for (_, before), (number, after) in pairs if after.cut and after is not before]
 
 
-def _shots(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def _shots(runs: Sequence[Run], joins: Sequence[Join]) -> list[dict[str, Any]]:
     """Return the shots of a film; nothing for one run without a key. Of a route by budget, each has its own."""
     if len(runs) == 1 and not runs[0].inputs.noise.shot:
         return []
     routes = [as_json(run.plan.route) for run in runs]
-    return [
-        {
-            "key": run.inputs.noise.shot or FIRST_KEY,
-            "first_block": first + 1,
-            **({} if route == routes[0] else {"route": route}),
-        }
-        for run, first, route in zip(runs, _firsts(runs), routes, strict=True)
-    ]
+    shots: list[dict[str, Any]] = []
+    for number, (run, first, route) in enumerate(zip(runs, _firsts(runs), routes, strict=True)):
+        shot: dict[str, Any] = {"key": run.inputs.noise.shot or FIRST_KEY, "first_block": first + 1}
+        if route != routes[0]:
+            shot["route"] = route
+        if 0 < number <= len(joins):
+            shot["join"] = joins[number - 1].as_dict()
+        shots.append(shot)
+    return shots
+
+
+def _join_notes(shots: Sequence[Mapping[str, Any]], joins: Sequence[Join]) -> Iterator[str]:
+    if joins:
+        steps = [f"to {shot['key']} {join}" for shot, join in zip(shots[1:], joins, strict=False)]
+        yield f"Steps at the joins, in levels of 255: {'; '.join(steps)}."
 
 
 def _route_notes(blocks: int, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:

@@ -8,6 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from ..decoders.open import FAST_NOTE
 from ..devices.device import device_clock, versions_on
@@ -19,6 +20,7 @@ from ..files.sound import add_sound
 from ..files.video import Mp4Writer
 from ..loading.load import Models
 from ..report.assemble import assemble_report, notes_on
+from ..report.joins import joins, levels_of
 from ..report.picture import route_picture
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport
@@ -62,6 +64,7 @@ def render_blocks(
     used_again = False
     comment = FAST_NOTE if loaded.settings["vae"]["tae_kind"] else None
     made: dict[int, tuple[Block, ...]] = {}  # by number of the run; not its history, which holds a decoder's state
+    levels: dict[int, list[Tensor]] = {}  # of the frames, by number of the run
     with Mp4Writer(work / VIDEO, request.fps, comment) as video, closing(film.play(runs, stop)) as played:
         for block in played:
             record = block.shown.record
@@ -76,6 +79,7 @@ def render_blocks(
                 bar.block(record)
             if block.frames.shape[1]:
                 video.add(block.frames)
+                levels.setdefault(block.run, []).append(levels_of(block.frames))
             if record:
                 yield records[-1]
 
@@ -103,6 +107,7 @@ def render_blocks(
         notes=(*film.notes, *notes_on(loaded.execution, loaded.scorer, texts, loaded.notes), *more),
         request=as_json(request),
         load=load_as_json(loaded.options),
+        joins=joins([torch.cat(of_shot).cpu() for of_shot in levels.values()]),
     )
 
 

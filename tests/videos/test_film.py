@@ -107,13 +107,16 @@ def test_frames_of_shots_follow_each_other(written: Callable[..., Any], monkeypa
     frames: list[Tensor] = []
     add = Mp4Writer.add
     monkeypatch.setattr(Mp4Writer, "add", lambda self, part: (frames.append(part.clone()), add(self, part)))
-    written("film", FILM, sum(BLOCKS))
+    made_film, _ = written("film", FILM, sum(BLOCKS))
     film = torch.cat(frames, dim=1)
     frames.clear()
     for number, (lines, blocks) in enumerate(zip(SHOTS, BLOCKS, strict=True)):
         written(f"shot {number}", lines, blocks)
     assert film.shape[1] == 21 + 33 + 21
     assert torch.equal(film, torch.cat(frames, dim=1))
+    brightness = film[0].mean(dim=(1, 2, 3)) * 255
+    step = (brightness[21] - brightness[20]).abs().item()
+    assert made_film.report["settings"]["shots"][1]["join"]["brightness"] == pytest.approx(step, abs=0.02)
 
 
 def test_takes_and_directions_count_the_film(written: Callable[..., Any]) -> None:
