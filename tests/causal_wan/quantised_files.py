@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,7 +19,12 @@ Q = "blocks.0.self_attn.q.weight"
 
 
 def quantised_state(form: str, config: WanConfig = TINY, *, seed: int = 0) -> dict[str, Tensor]:
-    """Return a random state dict whose large matrices are in a format of `convert`."""
+    """Return a random state dict whose large matrices are in a format of `convert`; nobody may change a tensor."""
+    return dict(_quantised_once(form, config, seed))
+
+
+@cache
+def _quantised_once(form: str, config: WanConfig, seed: int) -> dict[str, Tensor]:
     state: dict[str, Tensor] = {}
     for name, tensor in random_state(config, seed=seed, dtype=torch.bfloat16).items():
         state |= quantised_tensors(form, name, tensor) if MATRIX.fullmatch(name) else {name: tensor}

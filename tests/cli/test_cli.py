@@ -140,15 +140,15 @@ def test_hybrid_hands_over_as_many_steps_as_allowed(base, tmp_path, capsys):
     assert "8 frames were not scored" in note
 
 
-BUDGETED = ["--prompt", "a red ball", "--blocks", "4", "--budget"]
+BUDGETED = ["--prompt", "a red ball", "--blocks", "3", "--budget"]
 
 
 def test_whole_budget_buys_every_block(base, tmp_path, capsys):
     """Catches: a block by the drafter that was paid for, or a budget whose route no note states."""
     assert generate(base, tmp_path / "out", *BUDGETED, "1") == 0
     run = report(tmp_path / "out")
-    assert [block["author"] for block in run["blocks"]] == ["target"] * 4
-    assert "makes the first 4 blocks of 4" in run["notes"][0]
+    assert [block["author"] for block in run["blocks"]] == ["target"] * 3
+    assert "makes the first 3 blocks of 3" in run["notes"][0]
     assert "sdvg: A budget of 1 of" in capsys.readouterr().err
 
 
@@ -158,7 +158,7 @@ def test_least_budget_is_noted(base, tmp_path):
 
 
 def test_budget_does_not_count_directions(base, tmp_path):
-    assert generate(base, tmp_path / "out", *BUDGETED, "1", "--directions", ".t..") == 0
+    assert generate(base, tmp_path / "out", *BUDGETED, "1", "--directions", ".t.") == 0
     assert report(tmp_path / "out")["notes"][0].endswith("What directions decide is not counted.")
 
 
@@ -168,7 +168,7 @@ def test_other_budget_reuses_blocks(base, tmp_path):
     for flags in (["--reuse", str(tmp_path / "all")], ["--resume"]):
         assert generate(base, tmp_path / "some", *BUDGETED, "0.99", *flags) == 0
     run = report(tmp_path / "some")
-    assert 1 <= from_json(Route, run["settings"]["route"]).policy.n <= 4
+    assert 1 <= from_json(Route, run["settings"]["route"]).policy.n <= 3
     assert run["blocks"][0]["reused"]
 
 

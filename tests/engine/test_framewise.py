@@ -95,7 +95,7 @@ def test_rejected_draft_costs_passes_over_the_remake_only(policy):
 # --- what the engine promises of every model
 
 
-ROUTES = ("raraarrar", "tdatrdadd")
+ROUTES = ("raraara", "tdatrda")
 
 
 @every_pair("policy, context, own_frames, route", (*POLICIES, *LONG), CONTEXTS, (1, 3), ROUTES)

@@ -36,7 +36,7 @@ def request_with(handover_and_draft_steps: tuple[str, int | None], **options: An
     handover, draft_steps = handover_and_draft_steps
     most = min(draft_steps or STEPS, STEPS - 1)
     return TinyRequest(
-        route=Route(Gate(0.3), handover={"none": 0, "one": 1, "all": most}[handover]),
+        route=Route(Gate(-0.1), handover={"none": 0, "one": 1, "all": most}[handover]),
         blocks=BLOCKS,
         schedule="1000,800,625",
         draft_steps=draft_steps,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sdvg_core.errors import BadInput
-from sdvg_core.files.footage import count_frames, read_footage, time_stamps
+from sdvg_core.files.footage import Footage, count_frames, read_footage, time_stamps
 
 FRAMES = 25
 PAL = (720, 576)
@@ -100,22 +100,28 @@ def test_unknown_codec_is_refused(tmp_path):
 FRAGMENTS = {"movflags": "frag_keyframe+empty_moov"}
 
 
+RECORDINGS = {
+    "a.mp4": FRAGMENTS,
+    "a.mov": FRAGMENTS,
+    "b.mp4": {"movflags": "faststart"},
+    "a.flv": {},
+    "a.avi": {},
+}
+
+
+@pytest.fixture(scope="module", params=RECORDINGS)
+def recording(request, tmp_path_factory) -> tuple[Path, Footage]:
+    """A file of noise, and what is read of it while it is whole."""
+    path = video(tmp_path_factory.mktemp("whole") / request.param, muxer=RECORDINGS[request.param], noise=True)
+    return path, read_footage(path, 32, 32)
+
+
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
-@pytest.mark.parametrize(
-    ("name", "muxer"),
-    [
-        ("a.mp4", FRAGMENTS),
-        ("a.mov", FRAGMENTS),
-        ("b.mp4", {"movflags": "faststart"}),
-        ("a.flv", {}),
-        ("a.avi", {}),
-    ],
-)
-def test_file_cut_off_is_read_to_the_cut(name, muxer, share, tmp_path):
+def test_file_cut_off_is_read_to_the_cut(recording, share, tmp_path):
     """Catches: a recording refused whole for its last packet; a half frame taken for a whole one; nothing said."""
-    path = video(tmp_path / name, muxer=muxer, noise=True)
-    whole = read_footage(path, 32, 32)
-    content = path.read_bytes()
+    file, whole = recording
+    content = file.read_bytes()
+    path = tmp_path / file.name
     path.write_bytes(content[: int(share * len(content))])
     cut = read_footage(path, 32, 32)
     assert 16 * share - 5 < cut.frames < 16 * share + 2

@@ -54,9 +54,10 @@ def load_once(patched: pytest.MonkeyPatch) -> None:
 
     for name in LOADERS:
         place = f"sdvg_core.loading.{name}"
-        patched.setattr(place, keeping(resolve(place)))
+        loader: Any = resolve(place)
+        patched.setattr(place, keeping(loader))
     place = "sdvg_core.videos.batch.encode_prompts"
-    encode_prompts = resolve(place)
+    encode_prompts: Any = resolve(place)
 
     @wraps(encode_prompts)
     def read_once(files: ModelFiles, texts: Iterable[str], options: LoadOptions) -> dict[str, Tensor]:
