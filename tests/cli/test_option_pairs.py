@@ -11,6 +11,7 @@ from itertools import permutations
 import pytest
 
 from sdvg_core.cli import main, make_parser
+from sdvg_core.cli.again import files_again
 from sdvg_core.cli.making import read_prompts
 from sdvg_core.cli.options import chosen_route, load_options, video_request
 from sdvg_core.errors import BadInput
@@ -22,6 +23,8 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import POLICIES, Budget, First, Gate, Mean, Route, Stride, route_preset
 from sdvg_core.videos.resolve import resolve_files
 from tests.support.cli_runs import generate, options, options_in, override, refused, whole_help, without
+from tests.support.sample_reports import of_every_reason
+from tests.support.sample_reports import report as of_run
 
 OF_ROUTE = {
     "--preset": ("fast", "careful", "hybrid"),
@@ -141,6 +144,20 @@ def test_options_change_only_what_they_name(words, changes):
     """Of how a report's models were loaded. Catches: a LoRA of it that another one replaces, not joins."""
     load = load_options(parsed(f"--device cpu {words}"), REPORTED, embedded=False)
     assert load == replace(REPORTED, **changes)
+
+
+@pytest.mark.parametrize("part", ["drafter", "target", "vae", "text_encoder", "scorer"])
+def test_report_names_the_file_of_each_part(part, tmp_path):
+    """Catches: a file of the usual name, taken in place of the one that the video was made with."""
+    role = "reward" if part == "scorer" else part
+    run = of_run(of_every_reason(), settings={part: {"file": "mine.safetensors"}})
+    with pytest.raises(BadInput, match=f"made with the {role} mine.safetensors, which is not in"):
+        files_again(run, tmp_path, stated=())
+    assert files_again(run, tmp_path, stated=[role]) == ({}, ())
+    file = tmp_path / "deeper" / "mine.safetensors"
+    file.parent.mkdir()
+    file.touch()
+    assert files_again(run, tmp_path, stated=()) == ({role: file}, ())
 
 
 @pytest.mark.parametrize(
