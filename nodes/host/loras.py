@@ -214,7 +214,7 @@ def _note_on_scale(loader: Loader, file: WeightFile, layers: LoraLayers) -> Iter
     else:
         meant = f"{most:.4g} times"
         remedy = f"strength_model {most:.4g} is the file's 1"
-        if loader.strength is not None:
+        if most and loader.strength is not None:
             remedy += f", and the {loader.strength:.4g} set here is its {loader.strength / most:.4g}"
     fault = f"The LoRA {loader.name} is meant {meant} as strong as it is merged"
     yield f"{fault}, by {places}, which {NOT_READ}: {remedy}."

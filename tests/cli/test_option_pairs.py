@@ -5,21 +5,26 @@ from __future__ import annotations
 import argparse
 import shlex
 from contextlib import suppress
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 
 from sdvg_core.cli import main, make_parser
+from sdvg_core.cli.again import files_again
 from sdvg_core.cli.making import read_prompts
-from sdvg_core.cli.options import chosen_route, video_request
+from sdvg_core.cli.options import chosen_route, load_options, video_request
 from sdvg_core.errors import BadInput
 from sdvg_core.loading.headers import check_models
 from sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import POLICIES, Budget, First, Gate, Mean, Route, Stride, route_preset
 from sdvg_core.videos.film import resolve_film
 from tests.support.cli_runs import generate, options, options_in, override, refused, whole_help, without
+from tests.support.sample_reports import of_every_reason
+from tests.support.sample_reports import report as of_run
 
 OF_ROUTE = {
     "--preset": ("fast", "careful", "hybrid"),
@@ -110,6 +115,49 @@ def test_options_change_the_route_of_a_report(words, route):
     """Catches: a report's tau or rule dropped where only another number was asked for."""
     base = Route(Gate(0.5, Mean()), handover=1)
     assert chosen_route(parsed(words), base) == route
+
+
+REPORTED = LoadOptions(
+    drafter=ModelOptions(preset="krea-14b", window=9),
+    device="cpu",
+    vae_dtype="bfloat16",
+    loras=("style.safetensors:0.5",),
+    lora_mode="beside",
+    execution=Execution(kv_dtype="float8_e4m3fn", attention="sdpa"),
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        ("", {}),
+        ("--lora sharp.safetensors", {"loras": ("style.safetensors:0.5", "sharp.safetensors")}),
+        ("--lora-mode merge", {"lora_mode": "merge"}),
+        ("--vae-dtype float32", {"vae_dtype": "float32"}),
+        ("--kv-dtype auto", {"execution": Execution(attention="sdpa")}),
+        ("--drafter-settings sink=3", {"drafter": ModelOptions(preset="krea-14b", window=9, sink=3)}),
+        ("--drafter-settings window=12", {"drafter": ModelOptions(preset="krea-14b", window=12)}),
+        ("--target-settings window=12", {"target": ModelOptions(window=12)}),
+    ],
+)
+def test_options_change_only_what_they_name(words, changes):
+    """Of how a report's models were loaded. Catches: a LoRA of it that another one replaces, not joins."""
+    load = load_options(parsed(f"--device cpu {words}"), REPORTED, embedded=False)
+    assert load == replace(REPORTED, **changes)
+
+
+@pytest.mark.parametrize("part", ["drafter", "target", "vae", "text_encoder", "scorer"])
+def test_report_names_the_file_of_each_part(part, tmp_path):
+    """Catches: a file of the usual name, taken in place of the one that the video was made with."""
+    role = "reward" if part == "scorer" else part
+    run = of_run(of_every_reason(), settings={part: {"file": "mine.safetensors"}})
+    with pytest.raises(BadInput, match=f"made with the {role} mine.safetensors, which is not in"):
+        files_again(run, tmp_path, stated=())
+    assert files_again(run, tmp_path, stated=[role]) == ({}, ())
+    file = tmp_path / "deeper" / "mine.safetensors"
+    file.parent.mkdir()
+    file.touch()
+    assert files_again(run, tmp_path, stated=()) == ({role: file}, ())
 
 
 @pytest.mark.parametrize(

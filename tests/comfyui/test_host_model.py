@@ -260,7 +260,7 @@ def test_short_prompt_is_not_padded(tmp_path):
         ([[text().expand(2, -1, -1), {}]], "is 2 x 512 x 32, not"),
         ([[text()[0], {}]], "is 512 x 32, not"),
         ([[text()[..., :16], {}]], "16 channels, not 32"),
-        ([[text(), {"concat_latent_image": torch.zeros(1)}]], "an image to start from"),
+        ([[text(), {"start_percent": 0.5}]], "only some denoising steps"),
         ([[text(), {"end_percent": 0.5}]], "only some denoising steps"),
     ],
 )
@@ -268,6 +268,28 @@ def test_conditioning_that_is_not_one_prompt_is_refused(conditioning, sentence):
     """Catches: the first of several entries, taken for all."""
     with pytest.raises(BadInput, match=sentence):
         read_embedding(conditioning, CONFIG.text_dim)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("concat_latent_image", "an image to start from"),
+        ("reference_latents", "reference images"),
+        ("clip_vision_output", "a CLIP vision image"),
+        ("control", "a ControlNet"),
+        ("area", "an area"),
+        ("mask", "a mask"),
+        ("hooks", "hooks"),
+        ("camera_conditions", "a camera path"),
+        ("audio_embed", "audio"),
+        ("context_latents", "reference videos"),
+        ("time_dim_concat", "frames to append"),
+    ],
+)
+def test_option_of_a_conditioning_is_refused(option, words):
+    """Catches: a mask, an area, a reference that a node put there, and that no block obeys."""
+    with pytest.raises(BadInput, match=f"carries {words}"):
+        read_embedding([[text(), {option: torch.zeros(1)}]], CONFIG.text_dim)
 
 
 def test_text_to_video_model_is_taken(tmp_path):

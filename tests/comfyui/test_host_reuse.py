@@ -1,9 +1,10 @@
 """What a run in ComfyUI takes from earlier ones, and when it must take nothing; stopping; what it shows."""
 
+import copy
 import functools
 import json
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import comfy.model_management
@@ -16,7 +17,9 @@ from host_tiny import with_lora
 from protocol import BinaryEventTypes
 from sdvg_pack.nodes import run
 from sdvg_pack.nodes.host import reuse
+from sdvg_pack.nodes.host.model import CONTROL
 from sdvg_pack.nodes.host.sockets import RouterValue
+from sdvg_pack.nodes.host.vae import FastVAE
 from sdvg_pack.nodes.page.live import RUNS, LiveRun, LiveRuns
 from sdvg_pack.nodes.page.progress import NodeProgress
 from sdvg_pack.nodes.page.routes import answer_stop, register_routes
@@ -26,7 +29,9 @@ from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_pack.sdvg_core.engine.reuse import GIGABYTE, PixelStore, Store
 from sdvg_pack.sdvg_core.engine.types import Span
+from sdvg_pack.sdvg_core.pocket.trained_set import pocket_fast_vae
 from sdvg_pack.sdvg_core.settings.decision import Decision, Reason
+from sdvg_pack.sdvg_core.settings.execution import Execution
 from sdvg_pack.sdvg_core.settings.route import Gate, Route
 from server import PromptServer
 
@@ -146,6 +151,71 @@ def test_target_under_another_kernel_makes_its_blocks_again(after_a_run, parts):
     drafted = sum(block.author == "drafter" for block in video_of(job)[2].blocks)
     assert 0 < drafted < 5
     assert reused_blocks(video_of(replace(job, target=with_kernel(parts.target)))) == drafted
+
+
+def with_control(patcher):
+    """Return a MODEL with another one attached as its control."""
+    controlled = patcher.clone()
+    controlled.set_attachments(CONTROL, patcher)
+    return controlled
+
+
+@functools.cache
+def fast_vae():
+    return FastVAE(pocket_fast_vae())
+
+
+def of_kind(kind):
+    """Return the embedded TAEHV as one for latents of this kind."""
+    vae = copy.copy(fast_vae())
+    vae.tae_kind = kind
+    return vae
+
+
+def in_half(vae):
+    """Return a VAE that computes in half precision."""
+    half = copy.copy(vae)
+    half.vae_dtype = torch.float16
+    return half
+
+
+def scored_in_half(parts):
+    return {"router": RouterValue(Route(), replace(parts.scorer, dtype=torch.float16))}
+
+
+MODELS = {"drafter", "target"}
+OF_PARTS = {
+    "keys and values in fp8": (lambda parts: {"execution": Execution(kv_dtype="float8_e4m3fn")}, MODELS),
+    "schedule of both": (lambda parts: {"schedules": dict.fromkeys(MODELS, "two-step")}, MODELS),
+    "schedule of the target": (lambda parts: {"schedules": {"target": "two-step"}}, {"target"}),
+    "fewer draft steps": (lambda parts: {"draft_steps": 1}, {"drafter"}),
+    "LoRA on the target": (lambda parts: {"target": with_lora(parts.target)}, {"target"}),
+    "kernel of the target": (lambda parts: {"target": with_kernel(parts.target)}, {"target"}),
+    "control of the target": (lambda parts: {"target": with_control(parts.target), "controlled": True}, {"target"}),
+    "dtype of the VAE": (lambda parts: {"vae": in_half(parts.vae)}, {"codec"}),
+    "a TAEHV": (lambda parts: {"vae": fast_vae()}, {"codec"}),
+    "dtype of the scorer": (scored_in_half, {"scorer"}),
+    "no scorer": (lambda parts: {"router": RouterValue(Route(), None)}, {"scorer"}),
+    "directions": (lambda parts: {"directions": "d" * 9}, set()),
+    "memory for re-use": (lambda parts: {"reuse_bytes": 1}, set()),
+}
+"""What is wired or set otherwise, and the parts whose results follow from it."""
+
+
+@pytest.mark.parametrize("change", OF_PARTS)
+def test_key_of_a_part_has_its_settings(change, parts):
+    """And no others. Catches: a block, frames or scores that were made with other settings."""
+    inputs_of, changed = OF_PARTS[change]
+    before = asdict(reuse.host_part_keys(make_job(parts)))
+    after = asdict(reuse.host_part_keys(with_inputs(make_job(parts), **inputs_of(parts))))
+    assert {part for part in before if before[part] != after[part]} == changed
+
+
+def test_codecs_key_has_the_kind_of_its_latents(parts):
+    """Catches: frames of latents that were scaled for the other kind."""
+    kinds = [of_kind(kind) for kind in ("taew2_1", "lighttaew2_1")]
+    first, second = (reuse.host_part_keys(with_inputs(make_job(parts), vae=vae)).codec for vae in kinds)
+    assert first != second
 
 
 def test_other_number_of_threads_makes_all_blocks_again(after_a_run, parts, monkeypatch):

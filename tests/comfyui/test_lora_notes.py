@@ -314,6 +314,15 @@ def test_loader_on_the_text_encoder_is_not_upstream():
     assert [loader.name for loader in loaders_upstream(prompt, ["3:0", 0])] == ["a.safetensors"]
 
 
+def test_lora_of_alpha_zero_is_noted(loras, patcher):
+    """Catches: a run that fails in a division, as the header means a LoRA that changes nothing."""
+    none = {"lora_adapter_metadata": json.dumps({"r": RANK, "lora_alpha": 0})}
+    save(loras, "style.safetensors", none)
+    (note,) = notes_of(patcher, only("style.safetensors"))
+    assert "is meant 0 times as strong as it is merged" in note
+    assert note.endswith("strength_model 0 is the file's 1.")
+
+
 def test_scales_that_differ_by_layer_give_a_range(loras, patcher):
     """Catches: a strength that is right for some layers alone."""
     settings = {"r": RANK, "lora_alpha": 16, "alpha_pattern": {"k": 8}}

@@ -176,6 +176,23 @@ def test_two_blocks_over_latent_make_four(four, parts):
     assert (more.frames - four.frames)[len(CLIP) :].abs().max() <= HALF_A_LEVEL, "ComfyUI's scale rounds"
 
 
+STARTS = {"clip": {"start": EXTEND}, "picture": {"start_image": CLIP[:1]}, "nothing": {}}
+
+
+@pytest.mark.usefixtures("empty_store")
+@pytest.mark.parametrize("start", STARTS)
+def test_latent_tells_what_no_model_made(start, parts):
+    """Catches: a start that counts as blocks, or is shown held, once it is the beginning of a LATENT."""
+    given = {"start": None, **STARTS[start]}
+    whole = part(extending(parts, 4, "careful", **given))
+    two = part(extending(parts, 2, "careful", **given))
+    more = part(extending(parts, 2, "careful", start=None, continue_from=two.latent))
+    assert made_by(whole.report) == "thhh"
+    assert made_by(more.report) == "hh"
+    assert len(more.frames) == len(whole.frames)
+    assert len(more.new) == 2 * LATER
+
+
 def test_two_blocks_over_a_lock_make_four(four, parts):
     """From the disk, bit for bit. Catches: what came as pixels taken for blocks once it is locked."""
     two = part(extending(parts, 2, "balanced"))

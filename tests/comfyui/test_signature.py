@@ -187,6 +187,14 @@ def test_server_knows_a_run_by_its_settings(server):
     assert answer["forecast"][SAMPLER][first["run"]]["blocks"] == "ccc"
 
 
+def test_less_memory_for_reuse_may_lose_blocks(server):
+    """Asking drops nothing. Catches: blocks said to stay that the next run itself drops, to fit into its limit."""
+    made = server.run(pocket(sampler__seed=905)).outputs[SAMPLER]["sdvg_run"][0]
+    for gigabytes, blocks in ((0.00001, "mmm"), (0.0, "ccc"), (4.0, "sss")):
+        answer = server.ask("/sdvg/runs", pocket(sampler__seed=905, sampler__reuse_gb=gigabytes))
+        assert answer["forecast"][SAMPLER][made["run"]]["blocks"] == blocks
+
+
 def test_models_that_are_gone_make_everything_again(server):
     # From a file: the embedded models stay where they are.
     shutil.copy(trained_set().target, server.folder / "models" / "diffusion_models" / "gone.safetensors")

@@ -70,8 +70,10 @@ def test_threads_follow_models_and_container(thread_counts, embedded, threads):
     assert thread_counts == [threads, 8]
 
 
-def test_threads_set_by_the_user_stay(thread_counts, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
+def test_threads_set_by_the_user_stay(thread_counts, monkeypatch, name):
+    """Catches: another number than the one that torch took from either variable."""
+    monkeypatch.setenv(name, "5")
     with resolved_threads(embedded=True):
         assert thread_counts == []
 

@@ -178,6 +178,8 @@ def test_eight_rounds_of_writing_move_no_colour(tmp_path):
         ({"colorspace": 9, "color_trc": 16}, "HDR (PQ)"),
         ({"colorspace": 9, "color_trc": 18}, "HDR (HLG)"),
         ({"colorspace": 1, "color_trc": 8}, "linear light"),
+        ({"colorspace": 1, "color_trc": 9}, "logarithmic light"),
+        ({"colorspace": 1, "color_trc": 10}, "logarithmic light"),
         ({"colorspace": 8}, "colour matrix 8"),
     ],
 )
@@ -194,6 +196,8 @@ def test_unread_colours_are_refused(settings, kind, tmp_path):
     ("settings", "note"),
     [
         ({"color_primaries": 9}, "BT.2020 primaries"),
+        ({"color_primaries": 11}, "DCI-P3 primaries"),
+        ({"color_primaries": 12}, "Display P3 primaries"),
         ({"kind": "yuva420p", "codec": "libvpx-vp9"}, "without its alpha"),
     ],
 )

@@ -96,6 +96,21 @@ def test_vae_is_planned_as_its_program_runs_it(words, where, layers, state):
     assert chosen.parts["decode"]["vae state"] == pytest.approx(state, rel=0.01)
 
 
+@pytest.mark.parametrize("program", [[], ["--command-line"]], ids=["nodes", "command line"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--size 640x352", "--preset paper", "--weight-dtype int8", "--drafter-dtype int8"),
+        *("--kv-dtype float8_e4m3fn", "--control", "--vae lightvae", "--side-device"),
+    ],
+)
+def test_every_option_changes_the_plan(option, program):
+    """Catches: an option of `doctor --vram` that one of the two programs is planned without."""
+    [usual] = planned_by("--vram", "80", *program)
+    [other] = planned_by("--vram", "80", *program, *option.split())
+    assert (other.parts, other.side_parts) != (usual.parts, usual.side_parts)
+
+
 def test_misfit_states_what_is_missing():
     misfit = plan(8, FULL)
     assert not misfit.fits
