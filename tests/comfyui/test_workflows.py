@@ -125,6 +125,20 @@ def test_sound_of_a_loaded_clip_reaches_the_video(number):
     assert nodes[made]["type"] == "CreateVideo"
 
 
+BROUGHT = {"LoadVideo": {"clip", "video"}, "LoadImage": {"picture", "pictures"}, "LoadAudio": {"sound"}}
+"""What the nodes that read a user's file are given, as notes call it."""
+
+
+@each([path for path in FILES if any(f'"{kind}"' in path.read_text(encoding="utf-8") for kind in BROUGHT)])
+def test_first_note_says_what_to_bring(path):
+    """Catches: a template that opens with a file that nobody has, and does not say which one to put there."""
+    nodes = load(path)["nodes"]
+    note, *_ = [node["widgets_values"][0] for node in nodes if node["type"] == "MarkdownNote"]
+    [sentences] = re.findall(r"\*\*Bring .*", note)
+    words = set(re.findall(r"\w+", sentences))
+    assert [node["type"] for node in nodes if words.isdisjoint(BROUGHT.get(node["type"], words))] == []
+
+
 APPS = {
     "sdvg_02_pocket_app": ["prompt", "policy", "blocks", "seed"],
     "sdvg_04_app": ["text", "policy.target_blocks", "blocks", "seed"],

@@ -90,12 +90,24 @@ def from_picture(streamer: Streamer, prompt: int, preset: str) -> Cover:
 
 
 def from_clip(streamer: Streamer, prompt: int, preset: str, shown: int, way: str, **settings: Any) -> Cover:
-    """A clip that is extended or restyled: given frames in the upper row, what is made of them in the lower."""
+    """A clip of the world that is extended or restyled."""
     given = render_scene(parse(EXAMPLE_PROMPTS[shown]), torch.arange(45 if way == "continue_from" else FRAMES))
+    return made_of(streamer, given, EXAMPLE_PROMPTS[prompt], preset, way, **settings)
+
+
+def from_made_clip(streamer: Streamer, thing: str, preset: str, blocks: int, way: str, **settings: Any) -> Cover:
+    """The demo's clip, made by the miniature too, that is extended or restyled as a thing over sea on its path."""
+    given, _ = made(streamer, EXAMPLE_PROMPTS[0], ROUTE_PRESETS[preset], blocks=blocks)
+    text = f"{thing} runs right and down from the middle over sea"
+    return made_of(streamer, given, text, preset, way, **settings)
+
+
+def made_of(streamer: Streamer, given: Tensor, text: str, preset: str, way: str, **settings: Any) -> Cover:
+    """A clip and what is made of it: given frames `f c h w` in the upper row, the others in the lower."""
     with tempfile.TemporaryDirectory() as folder:
         clip = Path(folder) / "clip.mp4"
         write_mp4(clip, given, fps=16)
-        frames, outcomes = made(streamer, EXAMPLE_PROMPTS[prompt], ROUTE_PRESETS[preset], **{way: clip}, **settings)
+        frames, outcomes = made(streamer, text, ROUTE_PRESETS[preset], **{way: clip}, **settings)
     return [*evenly(given, 3), *evenly(frames, 3)], outcomes, MINIATURE
 
 
@@ -147,6 +159,12 @@ COVERS: dict[str, Callable[[Streamer], Cover]] = {
     "15_long_video": partial(plain, prompt=0, preset="fast", blocks=18),
     "16_finish_a_clip": lambda _: finished(4),
     "17_storyboard": storyboard,
+    "18_pocket_extend_video": partial(
+        from_made_clip, thing="a big yellow ball", preset="careful", blocks=4, way="continue_from"
+    ),
+    "19_pocket_restyle_video": partial(
+        from_made_clip, thing="a big orange ball", preset="balanced", blocks=BLOCKS, way="restyle", strength="light"
+    ),
 }
 
 

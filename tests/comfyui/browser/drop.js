@@ -1,22 +1,22 @@
-// Files of workflows dropped on the canvas one after the other, as from a file manager, and one of them run; then blueprints.
+// Files of workflows dropped on the canvas one after the other, as from a file manager, and some of them run; then blueprints.
 //
 //     NODE_PATH=folder/with/playwright-core node drop.js OPTIONS        (see page.js)
 //
-// Further options: `files`: the workflows; `runs`: which of them to run, by its number; `blueprints`: files of subgraphs.
+// Further options: `files`: the workflows; `runs`: those of them to run; `blueprints`: files of subgraphs.
 const fs = require("node:fs");
 const path = require("node:path");
 const { installContrast } = require("./contrast.js");
 const { placed, readable } = require("./layout.js");
-const { drop, main, quiet, run } = require("./page.js");
+const { drop, main, press, quiet, run } = require("./page.js");
 
 main(async (page, options) => {
   const dropped = [];
-  let ran = null;
+  const ran = {};
   await installContrast(page);
-  for (const [number, name] of options.files.entries()) {
+  for (const name of options.files) {
     await open(page, name);
     dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), ...(await page.evaluate(placed)), prompt: await page.evaluate(sent) });
-    if (number === options.runs) ran = await shownRun(page);
+    if (options.runs.includes(name)) ran[path.basename(name, ".json")] = await shownRun(page);
   }
   const blueprints = {};
   for (const file of options.blueprints) {
@@ -55,11 +55,20 @@ function outputs() {
 }
 
 async function shownRun(page) {
-  await run(page);
+  await run(page, press);
+  await quiet(page);
+  const seen = await page.evaluate(shown);
+  await page.evaluate(lookAtVideo);
   await page.waitForSelector("video");
   await page.waitForFunction(() => document.querySelector("video").duration > 0);
   await quiet(page, 1000); // the nodes grow
-  return { ...(await page.evaluate(shown)), ...(await page.evaluate(placed)) };
+  return { ...seen, ...(await page.evaluate(placed)) };
+}
+
+/** A node out of sight has no video. */
+function lookAtVideo() {
+  const { graph, canvas } = window.app;
+  canvas.centerOnNode(graph.nodes.find((node) => node.type === "SaveVideo"));
 }
 
 async function sent() {
@@ -83,8 +92,9 @@ function opened() {
 }
 
 function shown() {
+  const { graph, nodeOutputs } = window.app;
   return {
+    file: nodeOutputs[graph.nodes.find((node) => node.type === "SaveVideo").id].images[0],
     outcomes: [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.outcome ?? null),
-    seconds: document.querySelector("video").duration,
   };
 }

@@ -196,16 +196,25 @@ async function build({ script, seed }) {
   await app.loadGraphData({ ...JSON.parse(JSON.stringify(app.graph.serialize())), id: crypto.randomUUID() });
 }
 
-async function run(page) {
+async function run(page, ask = queue) {
   await page.evaluate(() => {
     window.app.nodeOutputs = {};
-    return window.app.queuePrompt(0, 1);
   });
+  await ask(page);
   const finished = () => {
     const report = window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
     return Boolean(window.app.nodeOutputs[report.id]);
   };
   await page.waitForFunction(finished);
+}
+
+function queue(page) {
+  return page.evaluate(() => window.app.queuePrompt(0, 1));
+}
+
+/** Press the page's button. */
+function press(page) {
+  return page.click("[data-testid=queue-button]");
 }
 
 /** Run `use` with the options of the command line, and print what it returns. */
@@ -229,4 +238,4 @@ function drop({ name, text }) {
   for (const type of ["dragenter", "dragover", "drop"]) canvas.dispatchEvent(new DragEvent(type, { ...where, dataTransfer }));
 }
 
-module.exports = { drop, DRAFT, build, main, quiet, reload, run, turnsWhile };
+module.exports = { drop, DRAFT, build, main, press, quiet, reload, run, turnsWhile };
