@@ -39,6 +39,8 @@ import { blocksText, text } from "./words.js";
 
 const SCROLLERS = ".sdvg-squares, .sdvg-side, .sdvg-shots, textarea"; // up and down
 const PLAY = "sdvg.strip.play";
+const BOX = "[data-node-id] input"; // of Nodes 2.0
+const TYPED = { input: "textarea", change: BOX, keyup: BOX };
 // ms, after one of which the page calls a workflow the open one, whose nodes it made before.
 const SETTLED = [100, 500, 2000];
 const BETWEEN = 500; // ms between two questions to the server
@@ -594,11 +596,12 @@ register({
       ask();
     };
     listen("graphChanged", onChange);
-    // Of text that is typed into a node ComfyUI says it at the next click only.
-    document.addEventListener("input", ({ target }) => {
-      const box = /** @type {HTMLElement} */ (target);
-      if (box.tagName === "TEXTAREA" && !box.closest('[class^="sdvg-"]')) setTimeout(onChange);
-    });
+    // Of what is typed into a node ComfyUI says it at the next click only.
+    for (const [type, boxes] of Object.entries(TYPED))
+      document.addEventListener(type, ({ target }) => {
+        if (!(target instanceof Element) || !target.matches(boxes)) return;
+        if (!target.closest('[class^="sdvg-"]')) setTimeout(onChange);
+      });
   },
   nodeCreated: addStrip,
   afterConfigureGraph: restore,

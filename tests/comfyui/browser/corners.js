@@ -15,7 +15,7 @@ main(async (page, options) => {
   await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent);
   await quiet(page);
   const prompted = await typeInPrompt(page);
-  const taken = await makeTakes(page);
+  const taken = await makeTakes(page, options);
   const locked = await lockLast(page);
   const typed = await typeOnCard(page);
   const undone = await undoLength(page);
@@ -23,6 +23,7 @@ main(async (page, options) => {
   const edited = await editLength(page);
   const until = await runUntil(page);
   const forgotten = await restartServer(page);
+  const typedNumbers = await typeNumbers(page, options);
   const drawn = await drawWords(page);
   const copied = await copySampler(page);
   const wrapped = await lookAtCards(page);
@@ -32,7 +33,7 @@ main(async (page, options) => {
   const restyled = await restyleClip(page);
   const extended = await extendClip(page);
   const inside = await putInside(page);
-  return { prompted, taken, locked, typed, undone, emptied, edited, until, restyled, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
+  return { prompted, taken, locked, typed, undone, emptied, edited, until, typedNumbers, restyled, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
 });
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
@@ -66,7 +67,7 @@ async function typeInPrompt(page) {
 }
 
 /** Takes asked for with a direction that is not run yet, of which another follows; of runs that are interrupted; of runs that are refused. */
-async function makeTakes(page) {
+async function makeTakes(page, { url }) {
   const square = (number) => page.locator(`.sdvg-squares [data-number="${number}"]`);
   const labels = () => page.evaluate(() => [...document.querySelectorAll(".sdvg-take")].map((cell) => cell.getAttribute("aria-label")));
   const settled = () => page.waitForFunction(() => ![...document.querySelectorAll(".sdvg-take")].some((cell) => cell.ariaLabel.endsWith("being made")), null, { timeout: 60000 }).catch(() => null);
@@ -77,14 +78,19 @@ async function makeTakes(page) {
   await quiet(page);
   const seen = { changed: await labels() };
   await press(square(9), "c");
+  let queued = 0;
+  const breakOff = async (route) => { // as the last of three waits for the others
+    const response = await route.fetch();
+    queued += 1;
+    if (queued === 3) await page.request.post(`${url}/api/queue`, { data: { clear: true } });
+    if (queued === 3) await page.request.post(`${url}/api/interrupt`);
+    await route.fulfill({ response });
+  };
+  await page.route("**/api/prompt", breakOff);
   await page.waitForFunction(() => document.querySelectorAll(".sdvg-take").length === 4);
-  await page.evaluate(async () => {
-    const { api } = window.app;
-    await api.clearItems("queue");
-    await api.interrupt();
-  });
   await settled();
   seen.interrupted = await labels();
+  await page.unroute("**/api/prompt", breakOff);
   await write(page, SAMPLER, "kept_blocks", "of no run");
   await press(square(5), "c");
   await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent);
@@ -238,6 +244,32 @@ async function runUntil(page) {
 }
 
 /** A clip to restyle, wired in: whether its blocks can be locked, on a card and in a square's menu. */
+/** What the strip says in Nodes 2.0 of a seed and a length that are typed and confirmed by a key, and set back so. */
+async function typeNumbers(page, { vue, seed }) {
+  const draw = async (on) => {
+    await page.evaluate((value) => window.app.extensionManager.setting.set("Comfy.VueNodes.Enabled", value), on);
+    await quiet(page, 700);
+  };
+  await draw(true);
+  const node = await page.evaluate((type) => window.app.graph.nodes.find((one) => one.type === type).id, SAMPLER);
+  const boxes = page.locator(`[data-node-id="${node}"] input`);
+  const sentences = [];
+  for (const [value, text, key] of [
+    [seed, String(seed + 5), "Enter"], [seed + 5, String(seed), "Tab"], [9, "", "ArrowUp"], [10, "", "ArrowDown"],
+  ]) {
+    const before = await nextRun(page);
+    const values = await boxes.evaluateAll((all) => all.map((box) => Number(box.value.replace(/\D/g, ""))));
+    await boxes.nth(values.indexOf(value)).focus();
+    if (text) await page.keyboard.press("Control+a");
+    await page.keyboard.type(text);
+    await page.keyboard.press(key);
+    await page.waitForFunction((was) => !["", was].includes(document.querySelector(".sdvg-next").textContent), before, { timeout: 20000 }).catch(() => null);
+    sentences.push(await nextRun(page));
+  }
+  await draw(Boolean(vue));
+  return sentences;
+}
+
 async function restyleClip(page) {
   const id = await page.evaluate((type) => {
     const { app, LiteGraph } = window;
