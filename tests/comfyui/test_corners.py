@@ -105,16 +105,16 @@ def test_until_block_beyond_the_video_is_told(page):
 
 
 def test_cards_of_a_shared_prompt_say_so(page):
+    """Catches: another sampler's prompt changed from a card without a word."""
+    assert any("all of them" in message for message in page["copied"]["shared"])
+
+
 def test_number_confirmed_by_a_key_reaches_the_strip(page):
     """Catches: a forecast that is one edit behind in Nodes 2.0, until a click elsewhere."""
     seeded, back, longer, as_before = page["typedNumbers"]
     assert seeded.startswith("next run: remakes every block")
     assert longer.startswith("next run: remakes block 10")
     assert back == as_before == "next run: nothing to remake"
-
-
-    """Catches: another sampler's prompt changed from a card without a word."""
-    assert any("all of them" in message for message in page["copied"]["shared"])
 
 
 def test_locked_card_is_legible_and_offers_no_take(page):
