@@ -50,6 +50,14 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
     return {**hashes, "positive": _hash(rest.get("positive")), "scorer": _hash(scorer)}
 
 
+def check_lines(prompt: Mapping[str, Any], node_id: str) -> None:
+    """Raise `BadInput` for lines of a sampler's prompt that cannot be read."""
+    inputs = prompt[node_id]["inputs"]
+    graph = _Graph(prompt)
+    graph.lines(inputs.get("positive"))
+    graph.schedule(inputs.get("prompt_schedule"))
+
+
 class _Graph:
     """Hashes of the nodes of an API prompt, each over everything upstream of it."""
 

@@ -261,6 +261,17 @@ def test_server_names_a_refusal_before_the_run(server, locked, values):
     assert sentence in " ".join(refusal.value.errors[SAMPLER])
 
 
+@pytest.mark.parametrize("line", ["0: a red ring", "2 cut:", "2 strength 7: a red ring"])
+def test_server_names_a_wrong_line_before_the_run(server, locked, line):
+    """Catches: a prompt with a slip of its lines that is forecast, or said nothing of, and then refused."""
+    prompt = change(locked[0])
+    prompt[POCKET]["inputs"]["prompt"] += f"\n{line}"
+    sentence = server.ask("/sdvg/runs", prompt)["refused"][SAMPLER]
+    with pytest.raises(Refused) as refusal:
+        server.queue(prompt)
+    assert sentence in " ".join(refusal.value.errors[POCKET])
+
+
 @pytest.mark.parametrize(
     "values",
     [{}, {"seed": 1}, {"takes": "1:2"}, {"blocks": 5}, {"target": GONE}],
