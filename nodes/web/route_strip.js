@@ -256,7 +256,8 @@ function complain(id, type, sentence) {
   if (!type.startsWith(PREFIX)) return;
   const node = nodeOf(id);
   const own = node && strips.get(node);
-  for (const strip of own ? [own] : strips.values()) strip.view.error.textContent = sentence;
+  for (const strip of own ? [own] : strips.values()) strip.view.complain(sentence);
+  ask();
 }
 
 /**
@@ -264,7 +265,7 @@ function complain(id, type, sentence) {
  * @param {NodeErrors | null} refused
  */
 function onRefused(refused) {
-  if (!refused) for (const { view } of strips.values()) view.error.textContent = "";
+  if (!refused) for (const { view } of strips.values()) view.complain("");
   for (const [id, { class_type: type, errors }] of Object.entries(refused ?? {})) {
     const [error] = errors;
     if (!error) continue;
@@ -357,7 +358,9 @@ async function hearAll() {
   );
   const known = all.map(({ run }) => run);
   for (const { strip, key } of keys) {
-    strip.tell(key, forecasts.get(strip.node) ?? {}, known, refusals.get(strip.node));
+    const refusal = refusals.get(strip.node);
+    strip.tell(key, forecasts.get(strip.node) ?? {}, known, refusal);
+    strip.view.forgive(refusal ?? signatures.get(strip.node)?.all ?? "none");
     const place = keyHere(idOf(strip.node));
     if (stripOf(place) === strip) update(place);
     else strip.refresh();

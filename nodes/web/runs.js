@@ -105,12 +105,13 @@ function saysMore(run, other) {
 }
 
 /**
- * The run that a node's strip shows: the newest of its own; undefined: none.
+ * The run that a node's strip shows: the newest of its own that made anything, or may yet; undefined: none.
  * @param {Run[]} runs
  * @param {(run: Run) => boolean} isOwn
  */
 export function shownOf(runs, isOwn) {
-  return runs.findLast(isOwn);
+  const own = runs.filter(isOwn);
+  return own.findLast((run) => run.events.length || !hasFailed(run)) ?? own.at(-1);
 }
 
 /**

@@ -26,6 +26,7 @@ import { blocksText, text } from "./words.js";
  * @property {number} line of the prompt at which it begins; 0 if that is its first block too
  * @property {number} seconds
  * @property {string} prompt
+ * @property {string} strength that its line gives, or empty
  * @property {boolean} cut
  * @property {boolean} fixed whether all of it stays
  * @property {number} least blocks
@@ -93,11 +94,14 @@ export class ShotCard {
     const { number: shot, first, last, made, prompt } = shown;
     this.first = first;
     this.last = last;
+    const isCounting = document.activeElement === this.count && this.made === made;
+    if (!isCounting) this.count.value = String(made);
     this.made = made;
     this.element.hidden = !made; // the clip's
     this.element.setAttribute("aria-label", text("shot", { shot }));
     const begins = text("shotAt", { shot, seconds: shown.second.toFixed(1) });
-    this.title.textContent = shown.line ? text("shotLine", { begins, line: shown.line }) : begins;
+    const line = shown.line ? text("shotLine", { begins, line: shown.line }) : begins;
+    this.title.textContent = [line, shown.strength].filter(Boolean).join(" · ");
     const blocks = blocksText(first, last);
     this.title.title = shown.oldLast ? `${blocks} · ${text("isOld")}` : blocks;
     nameElement(this.more, text("shotMenu", { shot }));
@@ -108,7 +112,7 @@ export class ShotCard {
     this.prompt = prompt;
     this.area.readOnly = shown.fixed;
     const { least: min, most: max } = shown;
-    Object.assign(this.count, { value: made, min, max, disabled: shown.lasts });
+    Object.assign(this.count, { min, max, disabled: shown.lasts });
     this.count.setAttribute("aria-label", text("shotBlocks", { shot }));
     this.count.title = text("blocksAllowed", { least: min, most: max });
     this.seconds.textContent = text("blocksLong", {

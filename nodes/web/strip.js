@@ -7,7 +7,7 @@ import { StripActions } from "./strip_actions.js";
 import { Board } from "./strip_board.js";
 import { Comparison } from "./strip_compare.js";
 import { openLarge, openSheet } from "./strip_dialog.js";
-import { clipBlocks, drawnForecast, isOld, squaresOf } from "./strip_model.js";
+import { bringsBack, clipBlocks, drawnForecast, isOld, squaresOf } from "./strip_model.js";
 import { Player } from "./strip_player.js";
 import { madeText, refusalText } from "./strip_sentences.js";
 import { StripRoom } from "./strip_room.js";
@@ -173,7 +173,8 @@ export class Strip {
     this.shown = this.inputs.key;
     this.view.shape(inputs.aspect);
     this.view.draw(squaresOf(inputs, this.run, this.forecast));
-    const state = { hasRun: this.run !== null, isForgotten: this.isForgotten };
+    const isOther = bringsBack(this.forecast, this.run, this.acts.signature());
+    const state = { hasRun: this.run !== null, isForgotten: this.isForgotten, bringsBack: isOther };
     this.view.showNext(inputs, this.forecast, state, this.refusal);
     const key = inputs.start.clip ? "lengthAdded" : "length";
     const seconds = secondOf(inputs.blocks + 1, { ...inputs.start, clipSeconds: null }).toFixed(1);

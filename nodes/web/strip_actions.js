@@ -1,9 +1,20 @@
 // What can be done at a block of a strip: by its menu, and by keys.
 import { letterOf, takeOf, withLetter, withTake } from "./blocks.js";
 import { isGoing, keptBy } from "./runs.js";
+import { toast } from "./frontend.js";
 import { openMenu } from "./strip_menu.js";
 import { lockFor, nextTake, unlockFor } from "./strip_model.js";
 import { blocksText, text } from "./words.js";
+
+const LIFE = 6000; // ms of a message
+
+/**
+ * Say why there is no other take yet.
+ * @param {number} take that is asked for
+ */
+export function sayAsked(take) {
+  toast("info", text("asked", { take }), text("askedDetail"), LIFE);
+}
 
 export class StripActions {
   /** @param {import("./strip.js").Strip} strip */
@@ -41,8 +52,10 @@ export class StripActions {
       const item = this.items(number)
         .flat()
         .find((other) => other.key === key);
+      const isAsked = !item && key === "n" && number > keptBy(this.inputs.lock);
+      if (isAsked) sayAsked(takeOf(this.inputs.takes, number));
       item?.act();
-      return Boolean(item);
+      return isAsked || Boolean(item);
     }
     return true;
   }

@@ -3,6 +3,7 @@ import { secondOf } from "./blocks.js";
 import { make, makeButton, nameElement } from "./dom.js";
 import { toast } from "./frontend.js";
 import { isAgain, isOld, nextTake } from "./strip_model.js";
+import { namesBlock } from "./prompt_lines.js";
 import { ShotCard } from "./shot_card.js";
 import {
   addShot,
@@ -19,6 +20,7 @@ import {
   splitShot,
   startsOf,
 } from "./shots.js";
+import { sayAsked } from "./strip_actions.js";
 import { openMenu } from "./strip_menu.js";
 import { blocksText, text } from "./words.js";
 
@@ -99,8 +101,10 @@ export class Board {
       choose: () => this.acts.choose(this.cards[i].first),
       menu: () => this.openMenu(i),
       take: () => {
+        const take = this.nextTake(i);
         const retaken = this.retaken(i);
-        if (retaken) this.edit(retaken, i);
+        if (this.takesOf(i).asked === take) sayAsked(take);
+        else if (retaken) this.edit(retaken, i);
       },
       lock: () => this.lock(i),
       cut: () => this.edit(cutShot(this.board, i, !this.board.shots[i].cut), i),
@@ -133,6 +137,7 @@ export class Board {
       line: this.before && from > this.before ? from : 0,
       seconds: made ? secondOf(last + 1, start) - second : 0,
       prompt: shot.prompt,
+      strength: shot.strength.trim(),
       cut: shot.cut,
       fixed: to <= this.fixed,
       least: Math.max(1, this.fixed - from + 1 - (shot.marks.length - made)),
@@ -164,7 +169,8 @@ export class Board {
     const retaken = this.retaken(i);
     const isLast = i + 1 === this.cards.length;
     const take = text("another", { take: this.nextTake(i) });
-    this.offer(card.take, take, retaken, isLast ? text("retakeLast") : text("retake"));
+    const act = isLast ? text("retakeLast") : text("retake");
+    this.offer(card.take, take, retaken, act, text("unlockFirst"));
     this.drawLock(i);
     const cutting = shot.cut ? text("goOn", { shot: i }) : text("cut", { shot: i + 1 });
     const cut = i > 0 ? this.allow(cutShot(this.board, i, !shot.cut)) : undefined;
@@ -200,10 +206,11 @@ export class Board {
    * @param {string} caption
    * @param {ShotBoard | undefined} edit
    * @param {string} [act]
+   * @param {string} [problem] why it does nothing
    */
-  offer(button, caption, edit, act = caption) {
+  offer(button, caption, edit, act = caption, problem = caption) {
     button.textContent = caption;
-    nameElement(button, edit ? text("does", { act, cost: this.cost(edit) }) : caption);
+    nameElement(button, edit ? text("does", { act, cost: this.cost(edit) }) : problem);
     button.disabled = !edit;
   }
 
@@ -374,11 +381,12 @@ export class Board {
   say(i) {
     const card = this.cards[i];
     if (!card) return; // it went with its text
-    if (!i && !card.area.value.trim())
-      toast("info", text("shotPrompt", { shot: 1 }), text("firstPrompt"), LIFE);
-    if (card.area.value.trim() !== card.prompt)
-      this.acts.write(sayShot(this.board, i, card.area.value));
+    const typed = card.area.value.trim();
+    if (!i && !typed) toast("info", text("shotPrompt", { shot: 1 }), text("firstPrompt"), LIFE);
+    if (typed !== card.prompt) this.acts.write(sayShot(this.board, i, card.area.value));
     const shot = this.board.shots[i];
+    if (typed.split("\n").slice(1).some(namesBlock))
+      toast("info", text("joined"), text("joinedDetail"), LIFE);
     if (this.cards[i] && shot)
       this.cards[i].area.value = shot.prompt; // as it is written
     else this.cards[this.cards.length - 1]?.area.focus({ preventScroll: true });

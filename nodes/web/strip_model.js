@@ -16,6 +16,18 @@ export function drawnForecast({ blocks, old }) {
 }
 
 /**
+ * Whether the next run makes nothing, and has other pictures than the run that is shown: those of an earlier one.
+ * @param {Forecast | null} forecast
+ * @param {Run | null} run
+ * @param {Signature | undefined} now
+ */
+export function bringsBack(forecast, run, now) {
+  if (!forecast || madeNext(forecast).from !== null) return false;
+  const before = run?.info.signature;
+  return forecast.old !== null || Boolean(before && now && before.rest !== now.rest);
+}
+
+/**
  * The blocks that the next run makes: from which on (null: none), up to which, and whether that is certain.
  * @param {Forecast} forecast
  */

@@ -8,6 +8,7 @@ import { blocksText, outcomeText, text } from "./words.js";
  * @typedef {object} RunState
  * @property {boolean} hasRun whether a run is shown
  * @property {boolean} isForgotten whether the server no longer has it
+ * @property {boolean} bringsBack whether the next run makes nothing, and shows another one
  */
 
 /** @param {number} number */
@@ -72,14 +73,14 @@ export function refusalText(inputs, refusal) {
  * @param {RunState} state of the run that is shown
  * @param {string} refusal
  */
-export function nextText(inputs, forecast, { hasRun, isForgotten }, refusal) {
+export function nextText(inputs, forecast, { hasRun, isForgotten, bringsBack }, refusal) {
   if (refusal) return refusal;
   const first = keptBy(inputs.lock) + 1;
   if (!hasRun && first > inputs.blocks)
     return text("lockedUnseen", { blocks: blocksText(1, first - 1) });
   if (isForgotten && first <= inputs.blocks)
     return text("forgottenRun", { blocks: blocksText(first, inputs.blocks) });
-  return forecastText(forecast);
+  return bringsBack ? text("bringsBack") : forecastText(forecast);
 }
 
 /** @param {Forecast | null} forecast */

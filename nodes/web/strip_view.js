@@ -101,6 +101,26 @@ export class StripView {
     this.shots.title = count === 0 ? problem : text("shots");
   }
 
+  /**
+   * Show what went wrong, or no longer.
+   * @param {string} sentence
+   */
+  complain(sentence) {
+    this.error.textContent = sentence;
+    this.error.title = sentence; // where there is no room for all of it
+    this.error.dataset.asked = "";
+  }
+
+  /**
+   * Something is asked of the next run, or a refusal is what it meets: once that is another than before, what went wrong is past.
+   * @param {string} asked
+   */
+  forgive(asked) {
+    const { dataset } = this.error;
+    if (dataset.asked && dataset.asked !== asked) this.complain("");
+    dataset.asked = asked;
+  }
+
   /** @param {boolean} on */
   openShots(on) {
     this.shots.setAttribute("aria-expanded", String(on));

@@ -51,6 +51,13 @@ def test_run_that_locks_refuse_is_not_promised(page):
     assert refused["marked"] == 0
     assert refused["error"] == refused["next"]
     assert refused["after"] == "next run: nothing to remake"
+    assert refused["left"] == "", "what it complains about is repaired"
+
+
+def test_what_went_wrong_can_be_read(page):
+    """Catches: a sentence cut off at the end of a column, with no way to its rest."""
+    refused = page["locked"]["refused"]
+    assert refused["place"] == {"title": refused["error"], "above": 0}
 
 
 def test_button_of_a_locked_card_says_its_state(page):
@@ -119,7 +126,9 @@ def test_number_confirmed_by_a_key_reaches_the_strip(page):
 
 def test_locked_card_is_legible_and_offers_no_take(page):
     """Catches: a card that looks disabled, and a button on it that does nothing."""
-    assert page["locked"]["looks"] == [True, "1"]
+    disabled, opacity, title = page["locked"]["looks"]
+    assert (disabled, opacity) == (True, "1")
+    assert "unlock" in title
 
 
 def test_length_beyond_the_most_becomes_the_most(page):
@@ -131,6 +140,25 @@ def test_length_beyond_the_most_becomes_the_most(page):
 def test_entered_prompt_leaves_the_box(page):
     """Catches: a step that is undone as one letter, which then goes into the prompt."""
     assert page["typed"]["focus"] == "sdvg-shot-title"
+
+
+def test_press_in_vain_is_explained(page):
+    """Catches: a key, a button or a typed line that does nothing, or something else, without a word."""
+    told = page["told"]
+    assert ["Run" in message for message in told["square"]] == [True]
+    assert ["Run" in message for message in told["card"]] == [True]
+    assert ["shot" in message for message in told["line"]] == [True]
+    assert told["prompt"] == "a small red ring\nrests on grass 8: fog"
+
+
+def test_card_shows_the_strength_of_its_line(page):
+    """Catches: a shot restyled with a strength that only the text says."""
+    assert page["told"]["title"].endswith("strength 0.5")
+
+
+def test_length_that_is_typed_stays(page):
+    """Catches: a number put back to the old one by what the server says meanwhile."""
+    assert page["told"]["length"] == "5"
 
 
 def test_forgotten_run_is_named(page):

@@ -83,6 +83,7 @@ NEXT = [
     ({"until": 12}, {}, "", "until_block is 12"),
     ({"until": 12}, {}, "the locked blocks have 64 x 64", "the locked blocks have 64 x 64"),
     ({"lock": "3:a", "start": {"restyle": True}}, {}, "", "cannot be locked"),
+    ({}, {"hasRun": True, "bringsBack": True}, "", "press Run to see"),
 ]
 
 
@@ -101,6 +102,44 @@ def test_next_run_is_named_or_its_refusal(modules, inputs, state, refusal, words
     sentence = run_node(modules, program)
     assert words in sentence
     assert bool(words) == bool(sentence)
+
+
+# Blocks of the next run, the first old one, whether the run shown has another seed; whether another film is back.
+BACK = [
+    ("sss", None, False, False),
+    ("sss", None, True, True),
+    ("sss", 2, False, True),
+    ("ssc", 2, True, False),
+    ("ssm", None, True, False),
+]
+
+
+def test_film_of_an_earlier_run_is_named(modules):
+    """Catches: *nothing to remake* beside a film of other settings, as after a step that is undone."""
+    source = """([blocks, old, other]) => {
+      const run = { info: { signature: { rest: other ? "b" : "a" } } };
+      return js.bringsBack({ blocks, old }, run, { rest: "a" });
+    }"""
+    assert call(modules, source, [case[:3] for case in BACK]) == [brings_back for *_, brings_back in BACK]
+
+
+# Runs, oldest first, as [blocks made, whether it broke off]; and which of them is shown.
+SHOWN = [
+    ([[3, False], [0, True]], 0),
+    ([[3, False], [1, True]], 1),
+    ([[3, False], [0, False]], 1),
+    ([[3, True], [0, True], [0, True]], 0),
+    ([[0, True]], 0),
+]
+
+
+def test_run_without_a_block_hides_no_film(modules):
+    """Catches: an empty strip after a run that was interrupted before its first block."""
+    source = """(all) => {
+      const runs = all.map(([made, ended], at) => ({ at, events: Array(made).fill({}), ended }));
+      return js.shownOf(runs, () => true).at;
+    }"""
+    assert call(modules, source, [runs for runs, _ in SHOWN]) == [at for _, at in SHOWN]
 
 
 DIGESTS = list("abcdef")

@@ -18,12 +18,13 @@ main(async (page, options) => {
   const taken = await makeTakes(page, options);
   const locked = await lockLast(page);
   const typed = await typeOnCard(page);
+  const told = await pressInVain(page);
   const undone = await undoLength(page);
   const emptied = await emptyFirst(page);
   const edited = await editLength(page);
   const until = await runUntil(page);
-  const forgotten = await restartServer(page);
   const typedNumbers = await typeNumbers(page, options);
+  const forgotten = await restartServer(page);
   const drawn = await drawWords(page);
   const copied = await copySampler(page);
   const wrapped = await lookAtCards(page);
@@ -33,7 +34,7 @@ main(async (page, options) => {
   const restyled = await restyleClip(page);
   const extended = await extendClip(page);
   const inside = await putInside(page);
-  return { prompted, taken, locked, typed, undone, emptied, edited, until, typedNumbers, restyled, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
+  return { prompted, taken, locked, typed, told, undone, emptied, edited, until, typedNumbers, restyled, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
 });
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
@@ -77,20 +78,20 @@ async function makeTakes(page, { url }) {
   await settled();
   await quiet(page);
   const seen = { changed: await labels() };
-  await press(square(9), "c");
   let queued = 0;
   const breakOff = async (route) => { // as the last of three waits for the others
     const response = await route.fetch();
+    await route.fulfill({ response });
     queued += 1;
     if (queued === 3) await page.request.post(`${url}/api/queue`, { data: { clear: true } });
     if (queued === 3) await page.request.post(`${url}/api/interrupt`);
-    await route.fulfill({ response });
   };
   await page.route("**/api/prompt", breakOff);
+  await press(square(9), "c");
   await page.waitForFunction(() => document.querySelectorAll(".sdvg-take").length === 4);
   await settled();
-  seen.interrupted = await labels();
   await page.unroute("**/api/prompt", breakOff);
+  seen.interrupted = await labels();
   await write(page, SAMPLER, "kept_blocks", "of no run");
   await press(square(5), "c");
   await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent);
@@ -133,7 +134,7 @@ async function lockLast(page) {
   states.push(await lockOf(page, 3));
   const label = await card(page, 3).locator(".sdvg-shot-keep").textContent();
   const refused = await refuseSize(page);
-  const looks = await card(page, 3).evaluate((one) => [one.querySelector(".sdvg-shot-take").disabled, getComputedStyle(one.querySelector("textarea")).opacity]);
+  const looks = await card(page, 3).evaluate((one) => [one.querySelector(".sdvg-shot-take").disabled, getComputedStyle(one.querySelector("textarea")).opacity, one.querySelector(".sdvg-shot-take").title]);
   await run(page);
   await quiet(page, 700);
   const film = { outcomes: await outcomes(page), error: await page.locator(".sdvg-error").textContent(), next: await nextRun(page), time: await page.locator(".sdvg-time").textContent() };
@@ -151,10 +152,14 @@ async function refuseSize(page) {
   await page.evaluate(() => window.app.queuePrompt(0, 1).catch(() => null));
   await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent);
   seen.error = await page.locator(".sdvg-error").textContent();
+  seen.place = await page.evaluate(() => {
+    const error = document.querySelector(".sdvg-error");
+    return { title: error.title, above: Math.round(error.getBoundingClientRect().top - error.parentElement.getBoundingClientRect().top) };
+  });
   for (let i = 0; i < 3; i += 1) await page.keyboard.press("Escape"); // ComfyUI's own message
   await write(page, SAMPLER, "width", 64);
   await quiet(page, 900);
-  return { ...seen, after: await nextRun(page) };
+  return { ...seen, after: await nextRun(page), left: await page.locator(".sdvg-error").textContent() };
 }
 
 /** The block that the button below the film names as the video's length changes elsewhere; and a second shot removed. */
@@ -243,7 +248,6 @@ async function runUntil(page) {
   return sentences;
 }
 
-/** A clip to restyle, wired in: whether its blocks can be locked, on a card and in a square's menu. */
 /** What the strip says in Nodes 2.0 of a seed and a length that are typed and confirmed by a key, and set back so. */
 async function typeNumbers(page, { vue, seed }) {
   const draw = async (on) => {
@@ -270,6 +274,7 @@ async function typeNumbers(page, { vue, seed }) {
   return sentences;
 }
 
+/** A clip to restyle, wired in: whether its blocks can be locked, on a card and in a square's menu. */
 async function restyleClip(page) {
   const id = await page.evaluate((type) => {
     const { app, LiteGraph } = window;
@@ -314,6 +319,33 @@ async function typeOnCard(page) {
   await write(page, SAMPLER, "blocks", 9);
   await quiet(page, 700);
   return { lengths, focus };
+}
+
+/** A take asked for twice, on a square and on a card; a line typed on a card that would name a block; a shot whose line gives a strength. */
+async function pressInVain(page) {
+  const messages = await hearMessages(page);
+  await press(page.locator('.sdvg-squares [data-number="5"]'), "n");
+  await page.keyboard.press("n");
+  const seen = { square: await messages.jsonValue() };
+  for (let i = 0; i < 2; i += 1) await press(card(page, 3).locator(".sdvg-shot-take"), "Enter");
+  seen.card = (await messages.jsonValue()).slice(seen.square.length);
+  const asked = (await messages.jsonValue()).length;
+  await card(page, 2).locator("textarea").fill("a small red ring\nrests on grass\n8: fog");
+  await page.keyboard.press("Enter");
+  seen.line = (await messages.jsonValue()).slice(asked);
+  seen.prompt = await card(page, 2).locator("textarea").inputValue();
+  await write(page, "SDVGPocketModels", "prompt", TEXT.replace("4:", "4 strength 0.5:"));
+  await quiet(page);
+  seen.title = await card(page, 2).locator(".sdvg-shot-title").textContent();
+  await card(page, 2).locator("input").fill("5");
+  await write(page, SAMPLER, "takes", "9:2"); // of which the strip tells while the number is typed
+  await quiet(page, 700);
+  seen.length = await card(page, 2).locator("input").inputValue();
+  await card(page, 2).locator("input").fill("3");
+  await write(page, "SDVGPocketModels", "prompt", TEXT);
+  await write(page, SAMPLER, "takes", "");
+  await quiet(page, 700);
+  return seen;
 }
 
 /** The page as the server no longer has the run. */
