@@ -107,6 +107,25 @@ def test_stored_dtype_is_kept_unless_asked_otherwise(tmp_path, stored, asked):
     assert_same_tensors(loaded.tree.state_dict(), {n: t.to(wanted) for n, t in state.items()})
 
 
+@pytest.mark.parametrize(
+    ("matrices", "rest", "wanted"),
+    [
+        (torch.bfloat16, torch.float32, torch.bfloat16),
+        (torch.float16, torch.float32, torch.float16),
+        (torch.float8_e4m3fn, torch.float32, torch.bfloat16),
+        (torch.float32, torch.bfloat16, torch.float32),
+    ],
+    ids=str,
+)
+def test_dtype_is_that_of_most_parameters(tmp_path, matrices, rest, wanted):
+    """Of 14B files the few large tensors. Catches: the dtype of the many small ones, of norms and biases."""
+    state = random_state()
+    small = [name for name, tensor in state.items() if tensor.ndim < 2 or "modulation" in name]
+    assert len(small) > len(state) / 2
+    mixed = {name: tensor.to(rest if name in small else matrices) for name, tensor in state.items()}
+    assert open_wan(save(tmp_path / "wan.safetensors", mixed)).dtype == wanted
+
+
 def test_inspection_reads_no_weight(tmp_path):
     """Catches asking a lazy mapping for a name in a way that reads the tensor."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -22,7 +23,7 @@ from sdvg_core.cli import doctor
 from sdvg_core.files import unfinished
 from sdvg_core.weights.model_files import KNOWN_FILES
 from tests.support.cli_runs import refused
-from tests.support.fake_hub import COMMIT, FakeHub, running
+from tests.support.fake_hub import COMMIT, SMALL_ETAG, FakeHub, running
 from tests.support.forked import CAN_FORK, fork
 
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="each command needs a fresh huggingface_hub")
@@ -228,6 +229,19 @@ def test_interrupted_download_stays_hidden_and_goes_on(hub, fetch, large, tmp_pa
     assert [Path(name).name.startswith(".") for name in fetched(tmp_path)] == [True]
     assert fetch("drafter", "--yes")[0] == 0
     assert fetched(tmp_path) == {GOAL: large}
+
+
+def test_file_without_a_checksum_begins_anew(hub, fetch, tmp_path):
+    """Catches: a file of two halves, of which nothing tells whether they belong together."""
+    [vocabulary] = [known for known in KNOWN_FILES if known.role == "vocabulary"]
+    content = hub.files[vocabulary.repository][vocabulary.path]
+    version = hashlib.sha256(SMALL_ETAG.encode()).hexdigest()[:16]
+    half = tmp_path / "models" / vocabulary.folder / f".vocab.txt.{version}.unfinished"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(content[::-1][:4])
+    code, _, errors = fetch("vocabulary", "--yes")
+    assert (code, errors) == (0, "")
+    assert fetched(tmp_path) == {f"{vocabulary.folder}/vocab.txt": content}
 
 
 def test_wrong_content_is_thrown_away(hub, fetch, tmp_path):

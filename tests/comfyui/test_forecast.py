@@ -169,6 +169,17 @@ def test_budget_of_another_length_is_forecast(start, server):
         assert "m" not in answers
 
 
+@pytest.mark.parametrize("start", ["nothing", "clip"])
+def test_budget_over_a_lock_is_forecast(start, server):
+    """Catches: locked blocks counted among the first ones that a budget buys."""
+    prompt = starting(pocket(blocks=6, sampler__seed=5 * SEED), start)
+    prompt[ROUTER]["inputs"] |= {"policy": "budget", "policy.budget": 0.6}
+    info, _ = events_of(server, prompt)
+    for kept in (1, 3):
+        lock = f"{kept}:{info['digests'][kept - 1]}"
+        run_as_forecast(server, change(prompt, sampler__kept_blocks=lock), info["run"], lock)
+
+
 def test_preset_that_hands_over_less_is_forecast(server):
     """Catches: remakes that are called new, as the preset's handover is taken for that of the run."""
     prompt = pocket(blocks=3, sampler__seed=4 * SEED, sampler__draft_steps=2, router__policy="hybrid")

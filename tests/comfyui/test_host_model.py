@@ -31,7 +31,7 @@ from safetensors.torch import save_file
 from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.conditioning import read_embedding
 from sdvg_pack.nodes.host.model import check_loras, check_model
-from sdvg_pack.nodes.host.sockets import RouterValue
+from sdvg_pack.nodes.host.sockets import PICTURE, RESTYLE, RouterValue, StartValue
 from sdvg_pack.nodes.loaders import TargetLoader
 from sdvg_pack.nodes.run import run_job
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
@@ -42,7 +42,8 @@ from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
 from sdvg_pack.sdvg_core.engine.inputs import InputClip
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.context import get_preset
-from sdvg_pack.sdvg_core.settings.request import Strength
+from sdvg_pack.sdvg_core.settings.fields import as_json
+from sdvg_pack.sdvg_core.settings.request import Strength, VideoRequest
 from sdvg_pack.sdvg_core.settings.route import First, Route, TargetOnly
 from stored_weights import STORED
 
@@ -404,3 +405,38 @@ def test_one_model_with_two_schedules_is_a_pair(draft_in_two_steps):
 def test_one_model_with_one_schedule_is_refused(draft_in_two_steps):
     with pytest.raises(BadInput, match="one model with one schedule"):
         run_job(replace(draft_in_two_steps, schedules={}))
+
+
+# --- what the report says of it
+
+PICTURES = torch.rand(9, 32, 32, 3, generator=torch.Generator().manual_seed(1))
+LATENTS = {"samples": torch.randn(1, 16, 3, 4, 4, generator=torch.Generator().manual_seed(2))}
+WIRED = {
+    "nothing": ({}, {}, 0),
+    "first frame": ({"start_image": PICTURES}, {"start_image": "IMAGE"}, 3),
+    "first frame by SDVG Start": ({"start": StartValue(PICTURES, PICTURE, "", "")}, {"start_image": "IMAGE"}, 3),
+    "frames to extend": ({"start": StartValue(PICTURES, "extend", "", "")}, {"continue_from": "IMAGE"}, 3),
+    "latents to extend": ({"continue_from": LATENTS}, {"continue_from": "LATENT"}, 3),
+    "frames to restyle": (
+        {"start": StartValue(PICTURES, RESTYLE, "strong", "")},
+        {"restyle": "IMAGE", "strength": "strong"},
+        0,
+    ),
+}
+"""What is wired in, the fields of the request that say so, and the latent frames before the first block."""
+
+
+@pytest.mark.parametrize("wired", WIRED)
+def test_report_states_what_is_wired_in(wired, parts):
+    """Catches: a field that says what was not wired in, or what another run was asked for."""
+    inputs, stated, given = WIRED[wired]
+    route = Route(First(0))
+    job = make_job(parts, script="d", router=RouterValue(route, None), seed=5, takes="1:2", **inputs)
+    report = video_of(job)[2]
+    usual = as_json(VideoRequest())
+    asked = {"blocks": 1, "seed": 5, "takes": "1:2", "width": 32, "height": 32, "route": as_json(route)}
+    assert {name: value for name, value in report.request.items() if value != usual[name]} == {**asked, **stated}
+    settings = report.settings
+    assert (settings["seed"], settings["blocks"], settings["takes"]) == (5, 1, {"1": 2})
+    assert (settings["width"], settings["height"], settings["latent_frames_given"]) == (32, 32, given)
+    assert (settings["device"], settings["side_device"], settings["vae"]["dtype"]) == ("cpu", "cpu", "float32")

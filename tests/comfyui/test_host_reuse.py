@@ -196,6 +196,7 @@ OF_PARTS = {
     "a TAEHV": (lambda parts: {"vae": fast_vae()}, {"codec"}),
     "dtype of the scorer": (scored_in_half, {"scorer"}),
     "no scorer": (lambda parts: {"router": RouterValue(Route(), None)}, {"scorer"}),
+    "a copy of the target": (lambda parts: {"target": parts.target.clone()}, set()),
     "directions": (lambda parts: {"directions": "d" * 9}, set()),
     "memory for re-use": (lambda parts: {"reuse_bytes": 1}, set()),
 }
@@ -209,6 +210,18 @@ def test_key_of_a_part_has_its_settings(change, parts):
     before = asdict(reuse.host_part_keys(make_job(parts)))
     after = asdict(reuse.host_part_keys(with_inputs(make_job(parts), **inputs_of(parts))))
     assert {part for part in before if before[part] != after[part]} == changed
+
+
+@pytest.mark.parametrize(
+    "name", ["object_patches", "weight_wrapper_patches", "injections", "force_cast_weights", "model_options"]
+)
+def test_key_of_a_model_has_what_nodes_set(name, parts, monkeypatch):
+    """Catches: blocks of a MODEL without a patch, shown for one with it."""
+    before = asdict(reuse.host_part_keys(make_job(parts)))
+    target = parts.target.clone()
+    monkeypatch.setattr(target, name, {"diffusion_model.blocks.0": "another"})
+    after = asdict(reuse.host_part_keys(with_inputs(make_job(parts), target=target)))
+    assert {part for part in before if before[part] != after[part]} == {"target"}
 
 
 def test_codecs_key_has_the_kind_of_its_latents(parts):

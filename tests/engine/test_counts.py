@@ -16,7 +16,9 @@ from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.context import Model
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.engine.inputs import BlockCall, KeyedNoise
-from sdvg_core.engine.types import Block, Cost, History, Span, plan_spans
+from sdvg_core.engine.records import Seconds, Stopwatch, record_block
+from sdvg_core.engine.types import Block, Cost, Generated, History, Span, plan_spans
+from sdvg_core.settings.decision import Decision, Reason
 from sdvg_core.settings.route import Gate, Route, WorstFrame
 from tests.support.thinned import in_turn
 from tests.support.tiny import (
@@ -116,6 +118,26 @@ def test_rejection_after_kept_drafts_recomputes_one_window():
     record = emitted[6].record
     assert replace(record.target, context_seconds=0) == Cost(denoising_passes=2, context_passes=1, encodes=0)
     assert record.draft.encodes == 1, "the draft of that block already encoded the anchor"
+
+
+def test_each_second_of_a_block_is_counted_once():
+    """By a clock that moves inside parts alone. Catches: the context of one model left out, or counted twice."""
+    span = Span(1, 3, 3)
+    latents = torch.zeros(1, CONFIG.in_dim, 3, *SIZE)
+    costs_of = {"draft": Cost(context_seconds=0.25), "target": Cost(context_seconds=0.5)}
+    draft, remake = (Generated((latents,), cost) for cost in costs_of.values())
+    call = BlockCall(History(), span, make_noise(), PROMPT)
+    watch = Stopwatch(iter([0.0, 2.0, 2.0, 3.0, 3.0, 3.5, 3.5, 8.5, 8.5, 9.5]).__next__)
+    for part in ("draft", "decode", "score", "target", "decode"):
+        with watch.part(part):
+            pass
+    decision = Decision(accepted=False, reason=Reason.FELL_SHORT)
+    frames = torch.zeros(1, 12, 3, *SIZE)
+    record = record_block(Block(span, latents, PROMPT), frames, decision, draft, remake, call, watch, drift=0.5)
+    assert record.seconds == Seconds(draft=1.75, decode=2.0, score=0.5, target=4.5, context=0.75)
+    assert record.seconds.total == 9.5
+    assert (record.decodes, record.pixel_frames, record.drift, record.reused) == (2, 12, 0.5, False)
+    assert (record.draft, record.target) == tuple(costs_of.values())
 
 
 def test_incremental_target_passes_each_missed_block_once():

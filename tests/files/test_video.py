@@ -86,6 +86,14 @@ def test_file_states_codec_colours_and_frame_rate(tmp_path):
         assert stream.frames == 5
 
 
+@pytest.mark.parametrize("fps", [0.5, 12.5, 16, 23.976, 24000 / 1001, 29.97, 59.94, 120])
+def test_every_usual_rate_is_kept(fps, tmp_path):
+    """Catches: a rate of television that is rounded to another fraction, so that sound runs away from it."""
+    write_mp4(tmp_path / "video.mp4", moving_stripes(5), fps)
+    with av.open(str(tmp_path / "video.mp4")) as file:
+        assert float(file.streams.video[0].average_rate) == pytest.approx(fps, rel=1e-9)
+
+
 def moving_disc(frames: int, size: int) -> Tensor:
     y, x = torch.meshgrid(torch.linspace(0, 1, size), torch.linspace(0, 1, size), indexing="ij")
     steps = torch.arange(frames).view(-1, 1, 1)

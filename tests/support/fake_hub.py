@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 COMMIT = "1234567890abcdef1234567890abcdef12345678"
+SMALL_ETAG = "a" * 40
+"""Of a small file: its git hash, which says nothing of a beginning."""
 FILE = re.compile(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)")
 RANGE = re.compile(r"bytes=(\d+)-")
 PAGE = b"<html>Please log in to this network</html>"
@@ -124,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         size = self.hub.sizes.get(path, len(content))
         heads = {"X-Repo-Commit": COMMIT, "X-Linked-Size": str(size)}
         if path.endswith(".txt"):  # a small one: with its git hash, and from here
-            self._send(200, {**heads, "ETag": '"' + "a" * 40 + '"'}, content)
+            self._send_rest({**heads, "ETag": f'"{SMALL_ETAG}"'}, content)
             return
         digest = self.hub.hashes.get(path) or hashlib.sha256(content).hexdigest()
         heads |= {"ETag": '"of the answer"', "X-Linked-ETag": f'"{digest}"'}
@@ -132,11 +134,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_content(self, path: str) -> None:
         owner, name, inner = path.split("/", 2)
-        content = self.hub.files[f"{owner}/{name}"][inner]
+        self._send_rest({}, self.hub.files[f"{owner}/{name}"][inner])
+
+    def _send_rest(self, heads: Mapping[str, str], content: bytes) -> None:
+        """Send a file from where it is asked for on."""
         asked = RANGE.fullmatch(self.headers.get("Range", ""))
         start = int(asked[1]) if asked and self.hub.ranges else 0
-        heads = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
-        self._send(206 if start else 200, heads, content[start:])
+        part = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+        self._send(206 if start else 200, {**heads, **part}, content[start:])
 
     def _send(self, status: int, heads: Mapping[str, str], content: bytes = b"") -> None:
         self.send_response(status)

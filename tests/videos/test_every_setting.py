@@ -11,6 +11,7 @@ from sdvg_core import Route, make, route_preset
 from sdvg_core.decoders.open import open_vae
 from sdvg_core.errors import BadInput
 from sdvg_core.loading.headers import check_models, file_part_keys
+from sdvg_core.loading.load import load_models
 from sdvg_core.settings.context import Preset
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.fields import Setting, settings_of
@@ -296,6 +297,32 @@ def test_text_is_a_path_and_list_a_tuple():
     assert request == VideoRequest(start_image=Path("a.png"))
     assert LoadOptions(loras=["a.safetensors:0.5"]).loras == ("a.safetensors:0.5",)  # type: ignore[arg-type]
     assert ModelFiles(vae="v", text_encoder="t", controls=["c"]).controls == (Path("c"),)  # type: ignore[arg-type]
+
+
+def test_report_states_how_models_were_loaded(files):
+    """Catches: file, dtype or kernel of one part, stated for another."""
+    presets = {"drafter": "self-forcing-1.3b", "target": "krea-14b"}
+    chosen = LoadOptions(
+        **{role: ModelOptions(preset=preset) for role, preset in presets.items()},
+        dtype="float16",
+        vae_dtype="bfloat16",
+        text_dtype="float32",
+        execution=Execution(attention="sdpa", kv_dtype="float8_e4m3fn", vae_layers="diffusers"),
+    )
+    stated = load_models(files, chosen, check_models(files, chosen)).settings
+    assert stated["vae"] == {
+        "file": files.vae.name,
+        "dtype": "bfloat16",
+        "layers": "diffusers",
+        "tae_kind": None,
+    }
+    assert stated["text_encoder"] == {"file": files.text_encoder.name, "dtype": "float32"}
+    assert (stated["device"], stated["side_device"], stated["compile"]) == ("cpu", "cpu", "off")
+    for role, preset in presets.items():
+        model = stated[role]
+        assert (model["file"], model["preset"]) == (getattr(files, role).name, preset)
+        assert (model["dtype"], model["kv_dtype"]) == ("float16", "float8_e4m3fn")
+        assert (model["attention"], model["quantisation"], model["loras"]) == ("sdpa", "none", [])
 
 
 @pytest.mark.parametrize("kind", [*SETTINGS, Preset])

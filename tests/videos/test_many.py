@@ -207,6 +207,32 @@ def test_table_states_what_the_folders_hold(base, tmp_path, how, state):
     assert (second["state"], second["blocks"]) == ("waiting", "0")
 
 
+LETTERS = {"forced": "F", "reached": "a", "fell_short": "r", "unjudged_draft": "d"}
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_table_states_the_figures_of_reports(alone, number):
+    """Catches: a share of other blocks, or the seconds of one part, in the column of all."""
+    folder = f"{number:04d}"
+    run = report(alone / folder)
+    blocks = run["blocks"]
+    totals = run["totals"]
+    scores = [score for block in blocks for score in block["frame_scores"]]
+    assert rows(alone)[number - 1] == {
+        "number": str(number),
+        "folder": folder,
+        "prompt": blocks[0]["prompt"],
+        "seed": "42",
+        "state": "finished",
+        "blocks": "3",
+        "route": "".join(LETTERS[block["reason"]] for block in blocks),
+        "draft_share": str(totals["draft_share"]),
+        "worst_score": str(min(scores)) if scores else "",
+        "seconds": str(round(totals["seconds"]["total"], 3)),
+        "error": "",
+    }
+
+
 def test_table_of_videos_made_again_has_none(base, alone, tmp_path):
     """Catches: a stopped `--overwrite` whose old videos pass for the new ones, with exit code 0."""
     shutil.copytree(alone, tmp_path / "out")
