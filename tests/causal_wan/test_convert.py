@@ -161,6 +161,14 @@ class Terminal(StringIO):
         return True
 
 
+def test_worst_layers_come_first():
+    """Ten of twelve. Catches: the best ones listed as the worst, or a mean of errors that are not of one size."""
+    errors = convert.Errors({f"blocks.{number}.ffn.0.weight": (number**2, 100.0) for number in range(12)})
+    assert errors.worst == [(f"blocks.{number}.ffn.0", number / 10) for number in range(11, 1, -1)]
+    errors.squares["blocks.0.ffn.2.weight"] = (494.0, 1300.0)
+    assert errors.by_kind == pytest.approx({"ffn.0": (506 / 1200) ** 0.5, "ffn.2": 0.38**0.5, "all": 0.4**0.5})
+
+
 def test_bar_counts_the_whole_source(source, monkeypatch):
     """After a stop too. Catches: a bar that ends early, or without the time left."""
     numbers = sum(tensor.numel() for tensor in load_file(source).values())

@@ -13,7 +13,7 @@ import pytest
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.again import files_again
 from sdvg_core.cli.making import read_prompts
-from sdvg_core.cli.options import chosen_route, load_options, video_request
+from sdvg_core.cli.options import chosen_route, load_options, video_request, worker_devices
 from sdvg_core.errors import BadInput
 from sdvg_core.loading.headers import check_models
 from sdvg_core.pocket import DEFAULT_PROMPT
@@ -144,6 +144,23 @@ def test_options_change_only_what_they_name(words, changes):
     """Of how a report's models were loaded. Catches: a LoRA of it that another one replaces, not joins."""
     load = load_options(parsed(f"--device cpu {words}"), REPORTED, embedded=False)
     assert load == replace(REPORTED, **changes)
+
+
+@pytest.mark.parametrize(
+    ("words", "devices"),
+    [
+        ("", ()),
+        ("--workers 1", ("cpu",)),
+        ("--workers 3", ("cpu", "cpu", "cpu")),
+        ("--device cpu,cpu", ("cpu", "cpu")),
+        ("--device cpu,cpu --workers 1", ("cpu",)),
+        ("--device cpu,cpu --workers 3", ("cpu", "cpu", "cpu")),
+        ("--ray local", ("cpu",)),
+    ],
+)
+def test_each_worker_has_a_device(words, devices):
+    """In turn. Catches: a device that was named and has no worker."""
+    assert worker_devices(parsed(f"--seeds 1 2 {words}"), "cpu") == devices
 
 
 @pytest.mark.parametrize("part", ["drafter", "target", "vae", "text_encoder", "scorer"])

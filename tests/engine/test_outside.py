@@ -328,6 +328,15 @@ def test_part_without_a_key_is_never_reused():
     assert part_key(Part(key="1")) != part_key(Part(key="2"))
 
 
+def test_keys_of_two_kinds_of_parts_differ():
+    """Catches: a part's results taken for another one's, as both count their versions from 1."""
+
+    class Another(Part):
+        pass
+
+    assert part_key(Part(key="1")) != part_key(Another(key="1"))
+
+
 def test_report_notes_a_part_without_a_key():
     assert "used again" in outside_note("scorer", Part())
     assert "used again" not in outside_note("scorer", Part(key="1"))

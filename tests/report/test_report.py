@@ -235,7 +235,7 @@ def test_report_states_what_its_run_was():
     )
     asked = {"notes": (), "request": {"blocks": 3}, "load": {"device": "cpu"}}
     parts = {"vae": {"file": "vae.pth"}}
-    assembled = assemble_report(run, [record(FORCED)] * 3, parts, fps=16, versions={"sdvg": "0"}, **asked)
+    assembled = assemble_report((run,), [record(FORCED)] * 3, parts, fps=16, versions={"sdvg": "0"}, **asked)
     assert assembled.settings == {
         **parts,
         "scorer": {"name": "brightness"},

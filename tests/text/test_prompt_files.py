@@ -61,6 +61,7 @@ REFUSED = {
     ("a.csv", "prompt\n"): "no rows",
     ("a.csv", 'prompt\n"a sea\n'): "no CSV file",
     ("a.csv", "prompt\n7 strength 0.5: a sea\n"): "row 1",
+    ("a.csv", 'prompt\n"a sea\n7 strength 0.5: a storm"\n'): "a table has no strengths",
     ("a.csv", f"prompt\n{'x' * 200_000}\n"): "no CSV file",
     ("a.jsonl", "a sea\n"): "line 1 of a.jsonl is no JSON",
     ("a.jsonl", '["a sea"]\n'): "is no object",

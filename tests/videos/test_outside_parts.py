@@ -9,9 +9,10 @@ from PIL import Image
 from sdvg_core import BadInput, Custom, Route, Streamer, VideoRequest, make, pocket_options, trained_set
 from sdvg_core.engine.inputs import BlockCall
 from sdvg_core.engine.types import Generated
+from sdvg_core.settings.decision import Reason
 from sdvg_core.settings.fields import as_json
 from sdvg_core.settings.parts import PROTOCOLS
-from sdvg_core.settings.route import Budget
+from sdvg_core.settings.route import Budget, Gate
 from sdvg_core.videos import stream
 from tests.support.outside_parts import Part, PlainRouter
 
@@ -105,3 +106,14 @@ def test_budget_excludes_a_custom_router():
     streamer = Streamer(trained_set(), pocket_options(), router=PlainRouter())
     with pytest.raises(BadInput, match="a budget chooses the route"):
         streamer.stream(VideoRequest(route=Budget(0.5)), TEXT)
+
+
+def test_custom_router_keeps_what_is_around_it():
+    """Catches: blocks by rule, or an end after rejections, that were asked for and dropped with the policy."""
+    streamer = Streamer(trained_set(), pocket_options(), router=PlainRouter(needs_scorer=True))
+    route = Route(Gate(forced_blocks=0, bail_out=1), handover=1)
+    blocks = list(streamer.stream(VideoRequest(blocks=3, width=64, height=64, route=route), TEXT))
+    records = [block.record for block in blocks]
+    reasons = [Reason.ROUTER_KEPT, Reason.ROUTER_REMADE, Reason.BAILED_OUT]
+    assert [record.decision.reason for record in records] == reasons
+    assert [record.handover for record in records] == [0, 1, 1]
