@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import sdvg_core.pocket
 from lab.research.world import held_out_prompts
@@ -28,11 +29,10 @@ from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.types import Condition
 from sdvg_core.loading.headers import check_models
 from sdvg_core.loading.load import encode_prompts, load_decoder, load_models
+from sdvg_core.pocket.figures import figures_of
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import judge
-from sdvg_core.pocket.presence import at_its_place
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
-from sdvg_core.pocket.world import SIZE
+from sdvg_core.pocket.world import SIZE, Scene
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
 
@@ -60,17 +60,20 @@ class Measure:
         self._engine: Engine = load_models(files, options, check_models(files, options)).build()
         self._vae = load_decoder(trained_set().vae, options)
 
-    def __call__(self, route: Route, condition: Condition) -> dict[str, float | None]:
-        """Make a clip; return the oracle's decibels, and the share of last frames with the mover at its place."""
+    def __call__(self, route: Route, condition: Condition) -> dict[str, float]:
+        """Make a clip, and return its figures."""
         run = plan_run(self._engine, route, lambda _: condition, blocks=BLOCKS, seed=SEED, width=SIZE, height=SIZE)
         latents = torch.cat([shown.block.latents for shown in run.blocks()], dim=2)
-        frames = self._vae.decode(latents)[0][0]
-        scene = parse(condition.text)
-        placed = at_its_place(frames, scene)[-LAST:].nanmean().item()
-        return {"dB": judge(frames, scene).quality.mean().item(), "at_its_place": placed}
+        return figures(self._vae.decode(latents)[0][0], parse(condition.text))
 
 
-def measured(measure: Measure, condition: Condition) -> dict[str, Any]:
+def figures(frames: Tensor, scene: Scene) -> dict[str, float]:
+    """Return the oracle's decibels of a clip, and the share of its last frames with the mover at its place."""
+    of_clip = figures_of(frames, scene, [len(frames) - LAST])
+    return {"dB": of_clip["quality"], "at_its_place": of_clip["last_block_at_its_place"]}
+
+
+def measured(measure: Callable[[Route, Condition], Mapping[str, float]], condition: Condition) -> dict[str, Any]:
     """Return the row of a prompt: of all three videos only where the small model's may matter."""
     row: dict[str, Any] = {"prompt": condition.text, "small": measure(ROUTES["small"], condition)}
     if FEW < row["small"]["at_its_place"] < MOST:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from lab.research.world import held_out_prompts
-from lab.training.demo_prompts import candidates, chosen, is_hard, kind_of
+from lab.training.demo_prompts import candidates, chosen, figures, is_hard, kind_of, measured
+from sdvg_core.engine.types import Condition
+from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.renderer import render_scene
 
 BIG = "a big yellow ball runs right from the left over night"
 SMALL = "a small yellow ball runs right from the left over night"
@@ -38,6 +42,22 @@ def test_prompt_helps_by_what_is_at_its_place(placed, kind):
 
 def test_prompt_without_other_videos_is_of_no_kind():
     assert kind_of({"prompt": BIG, "small": {"at_its_place": 0.5, "dB": 10.0}}) == ""
+
+
+def clip_of(prompt: str, count: int) -> torch.Tensor:
+    """Return a true clip, but of the last block's frames only so many show the mover."""
+    frames = render_scene(parse(prompt), torch.arange(105.0))
+    frames[93 + count :] = frames[93 + count :, :, :, -1:]
+    return frames
+
+
+@pytest.mark.parametrize("count, names", [(4, 4), (5, 2), (7, 2), (8, 4)])
+def test_border_of_a_third_is_measured_whole(count, names):
+    """Catches: 4 of 12 frames taken for more than a third, or 8 for less than two, by a share that is rounded."""
+    text = "a big yellow ball drifts right from the left over night"
+    row = measured(lambda *_: figures(clip_of(text, count), parse(text)), Condition(torch.empty(0), text))
+    assert row["small"]["at_its_place"] == count / 12
+    assert len(row) == names
 
 
 @pytest.mark.parametrize("prompt, hard", [(BIG, False), (SMALL, True), (PAIR, True)])
