@@ -194,11 +194,13 @@ def test_racing_videos_equal_those_made_alone(tmp_path, monkeypatch):
     """
     raced = {}
     figures = []
+    costs = []
     pictures = racing.race_frames
 
     def look(lanes, prompt, fps):
         raced.update({lane.title.partition(":")[0]: lane.frames for lane in lanes})
         figures.extend(lane.figures for lane in lanes)
+        costs.extend(lane.costs for lane in lanes)
         return pictures(lanes, prompt, fps)
 
     monkeypatch.setattr(racing, "race_frames", look)
@@ -219,6 +221,9 @@ def test_racing_videos_equal_those_made_alone(tmp_path, monkeypatch):
     scene = parse(DEFAULT_PROMPT)
     last_blocks = [float(judge(frames, scene).quality[9:].mean()) for frames in raced.values()]
     assert [row["last_block_quality"] for row in figures] == last_blocks
+    (_, small), (first, both), (half, large) = costs
+    assert small < both < large == 1
+    assert small < first == half < both
 
 
 def test_doctor_reads_weights_by_their_endings(files, tmp_path, capsys):
