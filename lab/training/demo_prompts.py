@@ -6,33 +6,35 @@ Held-out prompts that the study does not have, seed 0. By each the small model a
 place in the last block in at most a third of the frames, or in two thirds at least, both models by *balanced*, and
 the large one alone. *Helps*: at most a third by the small model, at least two thirds by both and by the large one.
 *Does not help*: at least two thirds by the small and by the large one, and by both at most a twelfth above the
-small one. The same command goes on after the last prompt; --write writes sdvg_core/pocket/demo_prompts.json.
+small one. *Lost by both*: at most a third by both. The same command goes on after the last prompt; --write writes
+sdvg_core/pocket/demo_prompts.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-import sdvg_core.pocket
 from lab.research.world import held_out_prompts
 from lab.rows import add_rows, read_rows
+from sdvg_core.devices.device import resolved_threads
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.types import Condition
 from sdvg_core.loading.headers import check_models
 from sdvg_core.loading.load import encode_prompts, load_decoder, load_models
+from sdvg_core.pocket import DEMO_PROMPTS
+from sdvg_core.pocket.figures import figures_of
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import judge
-from sdvg_core.pocket.presence import at_its_place
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
-from sdvg_core.pocket.world import SIZE
+from sdvg_core.pocket.world import SIZE, Scene
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
 
@@ -46,7 +48,6 @@ FEW = 1 / 3
 MOST = 2 / 3
 NOTHING = 1 / 12
 ROUTES = {"small": Route(First(0)), "both": ROUTE_PRESETS["balanced"], "large": Route(TargetOnly())}
-FILE = Path(sdvg_core.pocket.__file__).with_name("demo_prompts.json")
 
 Row = Mapping[str, Any]
 
@@ -60,17 +61,20 @@ class Measure:
         self._engine: Engine = load_models(files, options, check_models(files, options)).build()
         self._vae = load_decoder(trained_set().vae, options)
 
-    def __call__(self, route: Route, condition: Condition) -> dict[str, float | None]:
-        """Make a clip; return the oracle's decibels, and the share of last frames with the mover at its place."""
+    def __call__(self, route: Route, condition: Condition) -> dict[str, float]:
+        """Make a clip, and return its figures."""
         run = plan_run(self._engine, route, lambda _: condition, blocks=BLOCKS, seed=SEED, width=SIZE, height=SIZE)
         latents = torch.cat([shown.block.latents for shown in run.blocks()], dim=2)
-        frames = self._vae.decode(latents)[0][0]
-        scene = parse(condition.text)
-        placed = at_its_place(frames, scene)[-LAST:].nanmean().item()
-        return {"dB": judge(frames, scene).quality.mean().item(), "at_its_place": placed}
+        return figures(self._vae.decode(latents)[0][0], parse(condition.text))
 
 
-def measured(measure: Measure, condition: Condition) -> dict[str, Any]:
+def figures(frames: Tensor, scene: Scene) -> dict[str, float]:
+    """Return the oracle's decibels of a clip, and the share of its last frames with the mover at its place."""
+    of_clip = figures_of(frames, scene, [len(frames) - LAST])
+    return {"dB": of_clip["quality"], "at_its_place": of_clip["last_block_at_its_place"]}
+
+
+def measured(measure: Callable[[Route, Condition], Mapping[str, float]], condition: Condition) -> dict[str, Any]:
     """Return the row of a prompt: of all three videos only where the small model's may matter."""
     row: dict[str, Any] = {"prompt": condition.text, "small": measure(ROUTES["small"], condition)}
     if FEW < row["small"]["at_its_place"] < MOST:
@@ -88,6 +92,12 @@ def kind_of(row: Row) -> str:
     if small <= FEW and both >= MOST:
         return "helps"
     return "does not help" if small >= MOST and both <= small + NOTHING else ""
+
+
+def is_lost_by_both(row: Row) -> bool:
+    """Return True if with both models the mover is at its place in at most a third of the frames."""
+    placed = row["both"]["at_its_place"] if "both" in row else None
+    return placed is not None and placed <= FEW
 
 
 def gain(row: Row) -> float:
@@ -113,7 +123,12 @@ def chosen(rows: Sequence[Row]) -> dict[str, Any]:
     others = [row for row in helping if is_hard(row) != is_hard(first)]
     picked = [first, quantile(like_first, 3 / 4), quantile(others, 1 / 3), quantile(others, 2 / 3)]
     return {
-        "counts": {"prompts": len(rows), "helps": len(helping), "does not help": len(idle)},
+        "counts": {
+            "prompts": len(rows),
+            "helps": len(helping),
+            "does not help": len(idle),
+            "lost by both": sum(map(is_lost_by_both, rows)),
+        },
         "helps": picked,
         "does not help": [quantile(idle, share) for share in (1 / 3, 2 / 3)],
     }
@@ -130,6 +145,14 @@ def candidates(count: int) -> list[str]:
     return [text for text in held_out_prompts(STUDIED + count) if text not in studied]
 
 
+def measure_prompts(texts: Sequence[str], path: Path) -> None:
+    """Add a row for each text to a file."""
+    embeddings = encode_prompts(trained_set(), texts, pocket_options())
+    measure = Measure()
+    for text in texts:
+        add_rows(path, [measured(measure, Condition(embeddings[text], text))])
+
+
 def main() -> None:
     """Measure, and print or write what is chosen."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -139,14 +162,13 @@ def main() -> None:
     options = parser.parse_args()
     done = {row["prompt"] for row in read_rows(options.rows)}
     left = [text for text in candidates(options.prompts) if text not in done]
-    embeddings = encode_prompts(trained_set(), left, pocket_options()) if left else {}
-    measure = Measure()
-    for text in left:
-        add_rows(options.rows, [measured(measure, Condition(embeddings[text], text))])
+    if left:
+        with resolved_threads(embedded=True):
+            measure_prompts(left, options.rows)
     content = json.dumps(chosen(read_rows(options.rows)), indent=1)
     print(content)
     if options.write:
-        FILE.write_text(content + "\n", encoding="utf-8")
+        DEMO_PROMPTS.write_text(content + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

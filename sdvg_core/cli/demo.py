@@ -7,9 +7,10 @@ small world of moving shapes (sdvg_core/pocket).
 from __future__ import annotations
 
 import argparse
+from itertools import count
 
 from ..errors import BadInput
-from ..pocket import DEFAULT_PROMPT, EXAMPLE_PROMPTS
+from ..pocket import CHOSEN, DEFAULT_PROMPT, EXAMPLE_PROMPTS, HELPED_PROMPTS, UNHELPED_PROMPTS
 from ..settings.request import VideoRequest
 from .shared import add_output, add_overwrite, add_router_options, add_settings
 
@@ -21,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_PROMPT,
         help="what to show; of the small world, or the nearest is taken; or a number of --list (%(default)r)",
     )
-    parser.add_argument("--list", action="store_true", help="print six prompts to try, and make nothing")
+    parser.add_argument(
+        "--list", action="store_true", help="print prompts to try, and for how many two models help; make nothing"
+    )
     add_output(parser, "out/demo")
     video = parser.add_argument_group("video")
     add_settings(video, VideoRequest, only=("blocks", "seed"))
@@ -33,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     """Make a video with the embedded models and the comparison; print route, seconds and folder."""
     numbered = {str(number): prompt for number, prompt in enumerate(EXAMPLE_PROMPTS, 1)}
     if options.list:
-        print(*(f"{number}  {prompt}" for number, prompt in numbered.items()), sep="\n")
+        _print_list()
         return 0
     prompt = options.prompt.strip()
     if not prompt:
@@ -43,3 +46,16 @@ def run(options: argparse.Namespace) -> int:
     from .racing import demo
 
     return demo(options, numbered.get(prompt, prompt))
+
+
+def _print_list() -> None:
+    """Print the prompts by number, those for which both models help first, and of how many they were chosen."""
+    counts = CHOSEN["counts"]
+    lost = f"The small model alone loses the moving thing, both models keep it (so with {counts['helps']}"
+    kept = f"The small model alone keeps it as well (so with {counts['does not help']}"
+    numbers = count(1)
+    for words, prompts in ((lost, HELPED_PROMPTS), (kept, UNHELPED_PROMPTS)):
+        print(f"{words} of {counts['prompts']} prompts):")
+        for prompt in prompts:
+            print(f"  {next(numbers)}  {prompt}")
+    print(f"With {counts['lost by both']}, both lose it too.")

@@ -144,13 +144,13 @@ def _race(
     clips = {title: torch.cat(parts, dim=2) for title, parts in latents.items()}
     clips[BOTH_MODELS] = load_latents(video.folder / LATENTS).latents
     frames = {title: codec.decode(clip)[0][0] for title, clip in clips.items()}
-    costs = {title: cost_of(records[title], presets) for title in turns}
+    whole = cost_of(records[LARGE_ALONE], presets)
     return report, tuple(
         Lane(
             _title(title, records[title]),
             frames[title],
             tuple(records[title]),
-            cost=costs[title] / costs[LARGE_ALONE],
+            costs=tuple(cost_of(records[title][: made + 1], presets) / whole for made in range(request.blocks)),
             figures=figures_of(frames[title], scene, _seams(records[title])),
         )
         for title in turns

@@ -1,16 +1,16 @@
 """The embedded miniature: a small world, its prompts, and trained models."""
 
+import json
 from pathlib import Path
 
-DEFAULT_PROMPT = "a big yellow ball runs right and down from the middle over night"
-EXAMPLE_PROMPTS = (
-    DEFAULT_PROMPT,
-    "a big white ball runs right and down from the middle over dusk",
-    "a big orange box runs up from the middle over sea",
-    "a big blue ball crawls up from the middle over grass",
-    "a big purple ball drifts down from the right over snow",
-    "a big green diamond crawls left from the bottom right over sand",
-)
-"""Prompts that the models do well: one big thing. Small rings and two things are hard for them."""
+DEMO_PROMPTS = Path(__file__).with_name("demo_prompts.json")
+"""The demo's prompts, with what was measured; lab/training/demo_prompts.py chooses them, and says how."""
+CHOSEN = json.loads(DEMO_PROMPTS.read_text(encoding="utf-8"))
+HELPED_PROMPTS = tuple(row["prompt"] for row in CHOSEN["helps"])
+"""The small model alone loses the moving thing, both models keep it; of all such, the median gain comes first."""
+UNHELPED_PROMPTS = tuple(row["prompt"] for row in CHOSEN["does not help"])
+"""The small model alone keeps it as well."""
+EXAMPLE_PROMPTS = (*HELPED_PROMPTS, *UNHELPED_PROMPTS)
+DEFAULT_PROMPT = EXAMPLE_PROMPTS[0]
 POCKET = Path("pocket")
 """Name of the embedded models where a folder of models is expected."""

@@ -33,27 +33,36 @@ EDGE = 24
 ASKED = 58
 TITLE = 34
 CELLS = 26
-RESULT = 118
-FOOT = 36
+RESULT = 136
+KEY = 30
+NOTE = 28
 YET_TO_COME = 0.3
 """Share of a block's colour before it is made."""
 NOT_YET = "#E4E4E4"
 AUTHOR_COLOURS = {"target": OUTCOME_COLOURS[Outcome.FORCED], "drafter": OUTCOME_COLOURS[Outcome.KEPT]}
 """Of a block, by its author."""
+MODELS = {"drafter": "a block by the small model", "target": "a block by the large model"}
+"""What the colours mean."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lane:
     """One video of the race. `frames`: `f c h w` RGB in [0, 1]. `records`: of its blocks, in order.
 
-    `cost`: as a share of the large model's. `figures`: what the oracle says of it; see `figures_of`.
+    `costs`: after each block, as a share of the large model's whole video. `figures`: what the oracle says of it;
+    see `figures_of`.
     """
 
     title: str
     frames: Tensor
     records: tuple[BlockRecord, ...]
-    cost: float
+    costs: tuple[float, ...]
     figures: Mapping[str, float]
+
+    @property
+    def cost(self) -> float:
+        """Cost of the whole video, as a share of the large model's."""
+        return self.costs[-1]
 
     @property
     def seconds(self) -> float:
@@ -149,18 +158,20 @@ class _Ground:
     def draw(self, made: Sequence[int], *, ended: bool) -> Tensor:
         """Return the picture without videos, `c h w` in [0, 1]. `made`: number of blocks that each lane has."""
         width = EDGE + len(self.lanes) * (LANE_SIDE + EDGE)
-        height = ASKED + TITLE + LANE_SIDE + CELLS + RESULT + FOOT
+        height = ASKED + TITLE + LANE_SIDE + CELLS + RESULT + KEY + NOTE
         image = Image.new("RGB", (width, height + height % 2), LIGHT.ground)
         pen = ImageDraw.Draw(image)
         write(pen, EDGE, ASKED / 2, "Asked for:", 18, LIGHT.faint, "lm")
         write(pen, EDGE + 96, ASKED / 2, fitted(self.prompt, 18, width - 2 * EDGE - 96), 18, LIGHT.ink, "lm")
         for place, lane in enumerate(self.lanes):
             self._draw_lane(pen, EDGE + place * (LANE_SIDE + EDGE), lane, made[place], ended)
-        slowed = f"slowed {self.slowing:.1f} times; " if self.slowing > 1 else ""
+        self._draw_key(pen, height - NOTE - KEY / 2)
+        slowed = f"Slowed {self.slowing:.1f} times. " if self.slowing > 1 else ""
         note = (
-            f"{slowed}cost: passes and decodes, weighted as for the published pair; dB: likeness to what was asked"
+            f"{slowed}Cost: passes and decodes, weighted as for the published pair; 100% is the large model alone. "
+            "Likeness: to what was asked; more dB are better."
         )
-        write(pen, EDGE, height - FOOT / 2, note, 13, LIGHT.faint, "lm")
+        write(pen, EDGE, height - NOTE / 2, note, 13, LIGHT.faint, "lm")
         pixels = torch.from_numpy(np.asarray(image, dtype=np.float32) / 255)
         return pixels.permute(2, 0, 1).contiguous()
 
@@ -168,7 +179,6 @@ class _Ground:
         write(pen, left, ASKED + TITLE / 2, lane.title, 20, LIGHT.ink, "lm")
         top = ASKED + TITLE
         pen.rectangle([left, top, left + LANE_SIDE - 1, top + LANE_SIDE - 1], NOT_YET)
-        write(pen, left + LANE_SIDE / 2, top + LANE_SIDE / 2, "making block 1", 18, LIGHT.faint)
         top += LANE_SIDE
         cell = LANE_SIDE / len(lane.records)
         for number, record in enumerate(lane.records):
@@ -179,12 +189,35 @@ class _Ground:
                 [left + number * cell, top + 4, left + (number + 1) * cell, top + CELLS], colour, LIGHT.ground, 1
             )
         top += CELLS
-        middle = left + LANE_SIDE / 2
-        if ended:
-            write(pen, middle, top + 26, f"{lane.cost:.0%} of the cost", 30)
-            write(pen, middle, top + 66, f"likeness {lane.figures['quality']:.1f} dB", 30)
-            write(pen, middle, top + 98, f"{lane.seconds:.1f} s here", 15, LIGHT.faint)
-        elif made < len(lane.records):
-            write(pen, middle, top + 26, f"making block {made + 1} of {len(lane.records)}", 18, LIGHT.faint)
-        else:
-            write(pen, middle, top + 26, "done", 18, LIGHT.faint)
+        for text, y, size, colour in _result(lane) if ended else _progress(lane, made):
+            write(pen, left + LANE_SIDE / 2, top + y, text, size, colour)
+
+    def _draw_key(self, pen: ImageDraw.ImageDraw, y: float) -> None:
+        for place, (author, words) in enumerate(MODELS.items()):
+            left = EDGE + place * (LANE_SIDE + EDGE)
+            pen.rectangle([left, y - 8, left + 28, y + 8], AUTHOR_COLOURS[author])
+            write(pen, left + 38, y, words, 15, LIGHT.ink, "lm")
+
+
+Line = tuple[str, float, int, str]
+"""Text below a video, its height, size and colour."""
+
+
+def _progress(lane: Lane, made: int) -> tuple[Line, ...]:
+    """Return what stands below a video while the race goes on."""
+    state = f"making block {made + 1} of {len(lane.records)}" if made < len(lane.records) else "done"
+    so_far = f"{lane.costs[made - 1] if made else 0:.0%} of the cost"
+    return (so_far, 26, 30, LIGHT.faint), (state, 66, 18, LIGHT.faint)
+
+
+def _result(lane: Lane) -> tuple[Line, ...]:
+    """Return what stands below a video at the end."""
+    placed = lane.figures["at_its_place"]
+    lines = [
+        (f"{lane.cost:.0%} of the cost", 26, 30, LIGHT.ink),
+        (f"likeness {lane.figures['quality']:.1f} dB", 66, 30, LIGHT.ink),
+        (f"{lane.seconds:.1f} s here", 120, 15, LIGHT.faint),
+    ]
+    if not math.isnan(placed):
+        lines.append((f"the thing is at its place in {placed:.0%} of the frames", 98, 15, LIGHT.faint))
+    return tuple(lines)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 import sdvg_core
 from sdvg_core.cli import COMMANDS, main, make_parser, racing
 from sdvg_core.loading.load import load_decoder
-from sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_core.pocket import CHOSEN, DEFAULT_PROMPT, EXAMPLE_PROMPTS, HELPED_PROMPTS, UNHELPED_PROMPTS
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
@@ -132,12 +132,18 @@ def test_demo_shows_the_nearest_prompt(tmp_path, capsys):
 
 
 def test_demo_lists_its_prompts_by_number(tmp_path, monkeypatch, capsys):
-    """That it takes them by number is in `test_nothing_is_lost.py`."""
+    """Those that help first. Catches: counts of another list. By number: `test_nothing_is_lost.py`."""
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--list"]) == 0
-    listed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
-    assert [number for number, _ in listed] == ["1", "2", "3", "4", "5", "6"]
-    assert all(parse(prompt).text == prompt for _, prompt in listed)
+    printed = capsys.readouterr().out
+    listed = re.findall(r"^  (\d)  (.+)$", printed, re.MULTILINE)
+    assert listed == [(str(number), prompt) for number, prompt in enumerate(EXAMPLE_PROMPTS, 1)]
+    helped, _, unhelped = printed.partition("as well")
+    assert all(prompt in helped for prompt in HELPED_PROMPTS)
+    assert all(prompt in unhelped for prompt in UNHELPED_PROMPTS)
+    counts = CHOSEN["counts"]
+    assert f"{counts['helps']} of {counts['prompts']} prompts" in helped
+    assert f"{counts['does not help']} of {counts['prompts']} prompts" in unhelped
     assert names(tmp_path) == []
 
 
@@ -188,11 +194,13 @@ def test_racing_videos_equal_those_made_alone(tmp_path, monkeypatch):
     """
     raced = {}
     figures = []
+    costs = []
     pictures = racing.race_frames
 
     def look(lanes, prompt, fps):
         raced.update({lane.title.partition(":")[0]: lane.frames for lane in lanes})
         figures.extend(lane.figures for lane in lanes)
+        costs.extend(lane.costs for lane in lanes)
         return pictures(lanes, prompt, fps)
 
     monkeypatch.setattr(racing, "race_frames", look)
@@ -213,6 +221,9 @@ def test_racing_videos_equal_those_made_alone(tmp_path, monkeypatch):
     scene = parse(DEFAULT_PROMPT)
     last_blocks = [float(judge(frames, scene).quality[9:].mean()) for frames in raced.values()]
     assert [row["last_block_quality"] for row in figures] == last_blocks
+    (_, small), (first, both), (half, large) = costs
+    assert small < both < large == 1
+    assert small < first == half < both
 
 
 def test_doctor_reads_weights_by_their_endings(files, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from PIL import ImageColor
 
 from sdvg_core.engine.records import BlockRecord, Seconds
+from sdvg_core.pocket import race
 from sdvg_core.pocket.race import (
     ASKED,
     AUTHOR_COLOURS,
@@ -42,7 +44,7 @@ def lane(seconds: float, decision: Decision = DRAFTED) -> Lane:
     made = records(seconds, decision=decision)
     count = sum(block.pixel_frames for block in made)
     frames = (torch.arange(count) / 100).view(-1, 1, 1, 1).expand(-1, 3, 16, 16)
-    return Lane("A video", frames, made, cost=0.25, figures={"quality": 12.34})
+    return Lane("A video", frames, made, costs=(0.05, 0.15, 0.25), figures={"quality": 12.34, "at_its_place": 0.5})
 
 
 def test_block_is_shown_once_it_is_made():
@@ -88,6 +90,39 @@ def test_strip_fills_by_author():
         left = EDGE + place * (LANE_SIDE + EDGE)
         colours = (picture[0, :, row, [left + 20, left + 300]] * 255).round().int().T.tolist()
         assert colours == [list(ImageColor.getrgb(AUTHOR_COLOURS[author]))] * 2
+
+
+def words_of_race(monkeypatch, lanes: tuple[Lane, ...]) -> list[list[str]]:
+    """Return what is written on each picture that differs from the one before."""
+    words: list[list[str]] = []
+    whole = race.write
+
+    def write(pen, x, y, text, *look):
+        if text == "Asked for:":
+            words.append([])
+        words[-1].append(text)
+        whole(pen, x, y, text, *look)
+
+    monkeypatch.setattr(race, "write", write)
+    list(race_frames(lanes, "x", FPS))
+    return words
+
+
+def test_cost_grows_with_the_blocks(monkeypatch):
+    """Catches: the cost of another block, or of all, while the race goes on."""
+    words = words_of_race(monkeypatch, (lane(1.0),))
+    costs = [next(text for text in texts if text.endswith(" of the cost")) for texts in words]
+    assert costs == [f"{cost} of the cost" for cost in ("0%", "5%", "15%", "25%", "25%")]
+
+
+@pytest.mark.parametrize("placed", [0.5, math.nan])
+def test_result_says_cost_and_likeness(monkeypatch, placed):
+    """Catches: a share of no frames, written as a number."""
+    video = replace(lane(1.0), figures={"quality": 12.34, "at_its_place": placed})
+    result = words_of_race(monkeypatch, (video,))[-1]
+    assert {"25% of the cost", "likeness 12.3 dB", "3.0 s here"} <= set(result)
+    assert any("50%" in text for text in result) != math.isnan(placed)
+    assert not any("nan" in text for text in result)
 
 
 def test_cost_counts_every_pass_of_rejected_drafts():

@@ -35,6 +35,7 @@ def test_archive_holds_what_the_nodes_need(tmp_path):
     names = archive.members()
     assert not [name for name in names if name.startswith(("tests/", "lab/", "tools/", "."))]
     assert {"sdvg_core/pocket/weights/manifest.json", "nodes/web/docs/SDVGRouteReport.md"} <= set(names)
+    assert "sdvg_core/pocket/demo_prompts.json" in names
 
 
 @needs_git
@@ -105,6 +106,17 @@ def test_registry_gets_what_it_specifies():
         before, _, path = comfy[name].partition("/raw/main/")
         width, height = re.search(r'<svg [^>]*width="(\d+)" height="(\d+)"', (ROOT / path).read_text()).groups()
         assert (before, int(width), int(height)) == (repository, *shape)
+
+
+@needs_git
+def test_package_holds_what_code_reads():
+    """Catches: a file beside the code that git tracks and a wheel does not have."""
+    tomllib = pytest.importorskip("tomllib", reason="Python has it from 3.11 on")
+    meant = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = meant["tool"]["setuptools"]["package-data"]["sdvg_core"]
+    packed = {path for pattern in patterns for path in (ROOT / "sdvg_core").glob(pattern)}
+    tracked = subprocess.check_output(["git", "-C", ROOT, "ls-files", "sdvg_core"], text=True).split()
+    assert [name for name in tracked if not name.endswith(".py") and ROOT / name not in packed] == []
 
 
 @needs_git

@@ -2,14 +2,16 @@
 
     python3 -m tools.release.covers FOLDER [NAME ...]
 
-The embedded miniature makes what it can, of the demo's prompts in their order, with a fixed seed. It has no control
-model and no upscaler, so the pictures of those templates are drawn from its world, and say so. ComfyUI prints a
-template's name below its picture, and a badge over the upper left corner: no words stand there.
+The embedded miniature makes what it can, with a fixed seed: what a template with its models asks for, else one of
+the demo's prompts. It has no control model and no upscaler, so the pictures of those templates are drawn from its
+world, and say so. ComfyUI prints a template's name below its picture, and a badge over the upper left corner: no
+words stand there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,6 +33,7 @@ from sdvg_core.settings.route import ROUTE_PRESETS, Route
 from sdvg_core.text.prompts import read_prompt
 
 SIDE = 640
+TEMPLATES = Path(__file__).resolve().parents[2] / "workflows"
 MARGIN = 24
 GAP = 6
 QUALITY = 80
@@ -72,34 +75,41 @@ def made(streamer: Streamer, text: str, route: Route, **settings: Any) -> tuple[
     return torch.cat([block.frames for block in blocks]).movedim(-1, 1), [outcome_of(one.record) for one in blocks]
 
 
-def plain(streamer: Streamer, prompt: int, preset: str, **settings: Any) -> Cover:
+def asked_in(name: str) -> list[str]:
+    """Return the prompts of a template with the embedded models, in the order of its nodes."""
+    graph = json.loads((TEMPLATES / f"sdvg_{name}.json").read_text(encoding="utf-8"))
+    nodes = sorted(graph["nodes"], key=lambda node: int(node["id"]))
+    return [str(node["widgets_values"][0]) for node in nodes if node["type"] == "SDVGPocketModels"]
+
+
+def plain(streamer: Streamer, prompt: str, preset: str, **settings: Any) -> Cover:
     """A clip from a prompt alone."""
-    frames, outcomes = made(streamer, EXAMPLE_PROMPTS[prompt], ROUTE_PRESETS[preset], **settings)
+    frames, outcomes = made(streamer, prompt, ROUTE_PRESETS[preset], **settings)
     return evenly(frames), outcomes, MINIATURE
 
 
-def from_picture(streamer: Streamer, prompt: int, preset: str) -> Cover:
+def from_picture(streamer: Streamer, prompt: str, preset: str) -> Cover:
     """A clip from a given picture, which is the first cell."""
-    scene = parse(EXAMPLE_PROMPTS[prompt])
+    scene = parse(prompt)
     picture = render_scene(scene, torch.zeros(1))[0]
     with tempfile.TemporaryDirectory() as folder:
         Image.fromarray(_pixels(picture)).save(Path(folder) / "start.png")
         start = Path(folder) / "start.png"
-        frames, outcomes = made(streamer, EXAMPLE_PROMPTS[prompt], ROUTE_PRESETS[preset], start_image=start)
+        frames, outcomes = made(streamer, prompt, ROUTE_PRESETS[preset], start_image=start)
     return [picture, *evenly(frames, 5)], outcomes, MINIATURE
 
 
-def from_clip(streamer: Streamer, prompt: int, preset: str, shown: int, way: str, **settings: Any) -> Cover:
+def from_clip(streamer: Streamer, prompt: str, preset: str, shown: str, way: str, **settings: Any) -> Cover:
     """A clip of the world that is extended or restyled."""
-    given = render_scene(parse(EXAMPLE_PROMPTS[shown]), torch.arange(45 if way == "continue_from" else FRAMES))
-    return made_of(streamer, given, EXAMPLE_PROMPTS[prompt], preset, way, **settings)
+    given = render_scene(parse(shown), torch.arange(45 if way == "continue_from" else FRAMES))
+    return made_of(streamer, given, prompt, preset, way, **settings)
 
 
-def from_made_clip(streamer: Streamer, thing: str, preset: str, blocks: int, way: str, **settings: Any) -> Cover:
-    """The demo's clip, made by the miniature too, that is extended or restyled as a thing over sea on its path."""
-    given, _ = made(streamer, EXAMPLE_PROMPTS[0], ROUTE_PRESETS[preset], blocks=blocks)
-    text = f"{thing} runs right and down from the middle over sea"
-    return made_of(streamer, given, text, preset, way, **settings)
+def from_made_clip(streamer: Streamer, name: str, preset: str, blocks: int, way: str, **settings: Any) -> Cover:
+    """A clip that the miniature makes, and extends or restyles: the two prompts of a template."""
+    first, second = asked_in(name)
+    given, _ = made(streamer, first, ROUTE_PRESETS[preset], blocks=blocks)
+    return made_of(streamer, given, second, preset, way, **settings)
 
 
 def made_of(streamer: Streamer, given: Tensor, text: str, preset: str, way: str, **settings: Any) -> Cover:
@@ -113,23 +123,22 @@ def made_of(streamer: Streamer, given: Tensor, text: str, preset: str, way: str,
 
 def storyboard(streamer: Streamer) -> Cover:
     """Three shots."""
-    text = "\n".join(f"{1 + 3 * i} cut: {EXAMPLE_PROMPTS[prompt]}" for i, prompt in enumerate((0, 3, 4)))
-    frames, outcomes = made(streamer, text.replace("1 cut:", "1:", 1), ROUTE_PRESETS["paper"])
+    frames, outcomes = made(streamer, asked_in("17_storyboard")[0], ROUTE_PRESETS["paper"])
     shots = frames.tensor_split([1 + 4 * (9 * shot - 1) for shot in (1, 2)])
     return [frame for shot in shots for frame in evenly(shot, 4)[1:3]], outcomes, MINIATURE
 
 
-def controlled(control: Callable[[Tensor, Tensor], Tensor], prompt: int) -> Cover:
+def controlled(control: Callable[[Tensor, Tensor], Tensor], prompt: str) -> Cover:
     """What goes in (upper row) and what is to come out, as the world draws them."""
-    frames, mask = render_with_mask(parse(EXAMPLE_PROMPTS[prompt]), torch.arange(FRAMES))
+    frames, mask = render_with_mask(parse(prompt), torch.arange(FRAMES))
     given = control(frames, mask.expand_as(frames))
     outcomes = [Outcome.FORCED] * 2 + [Outcome.DRAFTED_UNSEEN] * (BLOCKS - 2)
     return [*evenly(given, 3), *evenly(frames, 3)], outcomes, DRAWN
 
 
-def finished(prompt: int) -> Cover:
+def finished(prompt: str) -> Cover:
     """A clip as it is, and enlarged."""
-    clip = render_scene(parse(EXAMPLE_PROMPTS[prompt]), torch.arange(FRAMES))
+    clip = render_scene(parse(prompt), torch.arange(FRAMES))
     small = torch.nn.functional.interpolate(clip, scale_factor=0.25, mode="area")
     return [*evenly(small, 3), *evenly(clip, 3)], (), HOST
 
@@ -141,29 +150,42 @@ def ends(frames: Tensor, _: Tensor) -> Tensor:
     return torch.cat([frames[:1].expand(third, -1, -1, -1), grey[: len(frames) - 2 * third], frames[-third:]])
 
 
+RING, DIAMOND, BALL, PAIR, SMALL_RING, BOX = EXAMPLE_PROMPTS
+"""The demo's prompts; the small model alone does the last two well."""
+BLUE = "a big blue ball crawls up from the middle over grass"
+YELLOW = "a big yellow ball runs right and down from the middle over night"
+PURPLE = "a big purple ball drifts down from the right over snow"
+
 COVERS: dict[str, Callable[[Streamer], Cover]] = {
-    "01_pocket_demo": partial(plain, prompt=0, preset="paper"),
-    "02_pocket_app": partial(plain, prompt=0, preset="balanced"),
-    "03_text_to_video": partial(plain, prompt=1, preset="balanced"),
-    "04_app": partial(plain, prompt=2, preset="balanced"),
-    "05_quick_preview": partial(plain, prompt=3, preset="fast"),
-    "06_paper_gate": partial(plain, prompt=4, preset="paper"),
-    "07_continue_and_image": partial(from_picture, prompt=5, preset="fast"),
-    "08_framewise_drafter": partial(plain, prompt=1, preset="fast", seed=SEED + 1),
-    "09_two_gpus": partial(plain, prompt=2, preset="balanced", seed=SEED + 1),
-    "10_extend_video": partial(from_clip, prompt=3, preset="fast", shown=3, way="continue_from"),
-    "11_restyle_video": partial(from_clip, prompt=4, preset="balanced", shown=0, way="restyle", strength="medium"),
-    "12_depth_to_video": lambda _: controlled(lambda frames, mask: 0.15 + 0.8 * mask, 5),
-    "13_inpaint": lambda _: controlled(lambda frames, mask: torch.where(mask > 0, 0.5, frames), 1),
-    "14_first_and_last_frame": lambda _: controlled(ends, 2),
-    "15_long_video": partial(plain, prompt=0, preset="fast", blocks=18),
-    "16_finish_a_clip": lambda _: finished(4),
+    "01_pocket_demo": partial(plain, prompt=asked_in("01_pocket_demo")[0], preset="paper"),
+    "02_pocket_app": partial(plain, prompt=asked_in("02_pocket_app")[0], preset="balanced"),
+    "03_text_to_video": partial(plain, prompt=DIAMOND, preset="balanced"),
+    "04_app": partial(plain, prompt=PAIR, preset="balanced"),
+    "05_quick_preview": partial(plain, prompt=BOX, preset="fast"),
+    "06_paper_gate": partial(plain, prompt=SMALL_RING, preset="paper"),
+    "07_continue_and_image": partial(from_picture, prompt=BOX, preset="fast"),
+    "08_framewise_drafter": partial(plain, prompt=DIAMOND, preset="fast", seed=SEED + 1),
+    "09_two_gpus": partial(plain, prompt=BALL, preset="balanced", seed=SEED + 1),
+    "10_extend_video": partial(from_clip, prompt=BLUE, preset="fast", shown=BLUE, way="continue_from"),
+    "11_restyle_video": partial(
+        from_clip, prompt=PURPLE, preset="balanced", shown=YELLOW, way="restyle", strength="medium"
+    ),
+    "12_depth_to_video": lambda _: controlled(lambda frames, mask: 0.15 + 0.8 * mask, BOX),
+    "13_inpaint": lambda _: controlled(lambda frames, mask: torch.where(mask > 0, 0.5, frames), DIAMOND),
+    "14_first_and_last_frame": lambda _: controlled(ends, RING),
+    "15_long_video": partial(plain, prompt=BOX, preset="fast", blocks=18),
+    "16_finish_a_clip": lambda _: finished(PAIR),
     "17_storyboard": storyboard,
     "18_pocket_extend_video": partial(
-        from_made_clip, thing="a big yellow ball", preset="careful", blocks=4, way="continue_from"
+        from_made_clip, name="18_pocket_extend_video", preset="careful", blocks=4, way="continue_from"
     ),
     "19_pocket_restyle_video": partial(
-        from_made_clip, thing="a big orange ball", preset="balanced", blocks=BLOCKS, way="restyle", strength="light"
+        from_made_clip,
+        name="19_pocket_restyle_video",
+        preset="balanced",
+        blocks=BLOCKS,
+        way="restyle",
+        strength="light",
     ),
 }
 
