@@ -126,7 +126,7 @@ def resolve_request(
     width, height = size_of(request, headers, start)
     if not isinstance(start, Start):
         start = start(width, height)
-    start.check(vae.latent_channels, height // vae.spatial_stride, width // vae.spatial_stride)
+    start.check(vae.latent_channels, width, height, vae.spatial_stride)
     plan, route_notes = plan_of(request, headers, start)
     needed = headers.restrict_to(plan.models_needed)
     # Where one model is not needed, both have the shape of the other.

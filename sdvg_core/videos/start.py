@@ -42,8 +42,8 @@ class Start:
         """Return width and height in pixels, or None if any size will do."""
         return None
 
-    def check(self, channels: int, rows: int, columns: int) -> None:
-        """Raise `BadInput` for latents of another size."""
+    def check(self, channels: int, width: int, height: int, stride: int) -> None:
+        """Raise `BadInput` for latents of another size. `width`, `height`: pixels of the video."""
 
     def lead(self, block_frames: int, stride: int) -> Lead:
         """Return the latent frames before the first new block. `block_frames`: of the largest block."""
@@ -93,8 +93,12 @@ class LatentStart(Start):
     def size(self, stride: int) -> tuple[int, int]:
         return self.clip.shape[4] * stride, self.clip.shape[3] * stride
 
-    def check(self, channels: int, rows: int, columns: int) -> None:
-        check_clip(self.clip, (channels, rows, columns), "the clip to continue", "use the size it was made in")
+    def check(self, channels: int, width: int, height: int, stride: int) -> None:
+        what = "the clip to continue"
+        if self.clip.dim() == 5 and self.size(stride) != (width, height):
+            sizes = "{} x {} pixels and the video {} x {}".format(*self.size(stride), width, height)
+            raise BadInput(f"{what} has {sizes}; give the video the size of the clip")
+        check_clip(self.clip, (channels, height // stride, width // stride), what, "use one that this VAE made")
 
     def lead(self, block_frames: int, stride: int) -> Lead:
         frames = self.clip.shape[2]
