@@ -34,7 +34,7 @@ ASKED = 58
 TITLE = 34
 CELLS = 26
 RESULT = 136
-KEY = 30
+LEGEND = 30
 NOTE = 28
 YET_TO_COME = 0.3
 """Share of a block's colour before it is made."""
@@ -158,14 +158,14 @@ class _Ground:
     def draw(self, made: Sequence[int], *, ended: bool) -> Tensor:
         """Return the picture without videos, `c h w` in [0, 1]. `made`: number of blocks that each lane has."""
         width = EDGE + len(self.lanes) * (LANE_SIDE + EDGE)
-        height = ASKED + TITLE + LANE_SIDE + CELLS + RESULT + KEY + NOTE
+        height = ASKED + TITLE + LANE_SIDE + CELLS + RESULT + LEGEND + NOTE
         image = Image.new("RGB", (width, height + height % 2), LIGHT.ground)
         pen = ImageDraw.Draw(image)
         write(pen, EDGE, ASKED / 2, "Asked for:", 18, LIGHT.faint, "lm")
         write(pen, EDGE + 96, ASKED / 2, fitted(self.prompt, 18, width - 2 * EDGE - 96), 18, LIGHT.ink, "lm")
         for place, lane in enumerate(self.lanes):
             self._draw_lane(pen, EDGE + place * (LANE_SIDE + EDGE), lane, made[place], ended)
-        self._draw_key(pen, height - NOTE - KEY / 2)
+        self._draw_key(pen, height - NOTE - LEGEND / 2)
         slowed = f"Slowed {self.slowing:.1f} times. " if self.slowing > 1 else ""
         note = (
             f"{slowed}Cost: passes and decodes, weighted as for the published pair; 100% is the large model alone. "

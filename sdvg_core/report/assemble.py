@@ -15,7 +15,7 @@ from ..settings.context import Preset
 from ..settings.execution import Execution
 from ..settings.fields import as_json
 from ..settings.request import FIRST_KEY
-from .joins import Join
+from .joins import ShotJoin
 from .run_report import RunReport
 from .summary import ranges
 
@@ -66,7 +66,7 @@ def assemble_report(
     request: Mapping[str, Any],
     load: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
-    joins: Sequence[Join] = (),
+    joins: Sequence[ShotJoin] = (),
 ) -> RunReport:
     """Return the report of the runs of a film. `parts`: settings of their models and devices, as JSON values.
 
@@ -119,7 +119,7 @@ def _cuts(run: Run, first: int) -> list[int]:
     return [first + number for (_, before), (number, after) in pairs if after.cut and after is not before]
 
 
-def _shots(runs: Sequence[Run], joins: Sequence[Join]) -> list[dict[str, Any]]:
+def _shots(runs: Sequence[Run], joins: Sequence[ShotJoin]) -> list[dict[str, Any]]:
     """Return the shots of a film; nothing for one run without a key. Of a route by budget, each has its own."""
     if len(runs) == 1 and not runs[0].inputs.noise.shot:
         return []
@@ -135,7 +135,7 @@ def _shots(runs: Sequence[Run], joins: Sequence[Join]) -> list[dict[str, Any]]:
     return shots
 
 
-def _join_notes(shots: Sequence[Mapping[str, Any]], joins: Sequence[Join]) -> Iterator[str]:
+def _join_notes(shots: Sequence[Mapping[str, Any]], joins: Sequence[ShotJoin]) -> Iterator[str]:
     if joins:
         steps = [f"to {shot['key']} {join}" for shot, join in zip(shots[1:], joins, strict=False)]
         yield f"Steps at the joins, in levels of 255: {'; '.join(steps)}."

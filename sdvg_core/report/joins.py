@@ -28,7 +28,7 @@ def levels_of(frames: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class ShotJoin:
     """The step to a shot from the one before it, in levels of 255.
 
     `brightness`, `contrast`: from the last frame before to the first one after. `usual_brightness`,
@@ -51,7 +51,7 @@ class Join:
         return {name: round(getattr(self, name), 2) for name in self.__slots__}
 
 
-def joins(shots: Sequence[Tensor]) -> list[Join]:
+def joins(shots: Sequence[Tensor]) -> list[ShotJoin]:
     """Return the join to each shot but the first. `shots`: by shot, what `levels_of` returns of its frames."""
     figures = []
     for before, after in pairwise(shots):
@@ -60,7 +60,7 @@ def joins(shots: Sequence[Tensor]) -> list[Join]:
         usual = within.median(dim=0).values if len(within) else torch.zeros(2)
         colours = (after.mean(dim=0) - shots[0].mean(dim=0))[:CONTRAST].abs().max()
         figures.append(
-            Join(
+            ShotJoin(
                 brightness=step[0].item(),
                 contrast=step[1].item(),
                 usual_brightness=usual[0].item(),

@@ -95,7 +95,11 @@ def reading(base, tmp_path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("shape", "keyword"),
-    [((1, 16, 3, 8, 8), "64 x 64 pixels and the video 32 x 32"), ((1, 4, 3, 4, 4), "1 x 4 x 3"), ((16, 3, 4, 4), "shape")],
+    [
+        ((1, 16, 3, 8, 8), "64 x 64 pixels and the video 32 x 32"),
+        ((1, 4, 3, 4, 4), "1 x 4 x 3"),
+        ((16, 3, 4, 4), "shape"),
+    ],
     ids=str,
 )
 def test_latents_of_the_wrong_shape_are_refused(reading, tmp_path, capsys, shape, keyword):
