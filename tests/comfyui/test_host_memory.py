@@ -1,11 +1,13 @@
 """What a run's memory is planned to be, and what ComfyUI's modules take of it, at real sizes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from host_run import make_job
 from host_sizes import CPU, FULL, GPU, META, ROLES, SECOND, EmptyVae, empty_model, real_request
 from host_tiny import VAE_DIM, load_vae
-from sdvg_pack.nodes.host.memory import Needs, memory_of, needs_of
+from sdvg_pack.nodes.host.memory import Needs, memory_of, needs_of, plan_request
 from sdvg_pack.nodes.host.model import ComfyOps
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.sdvg_core.causal_wan.cache import CacheSlots, KVCache
@@ -13,7 +15,7 @@ from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_pack.sdvg_core.memory import sizes
 from sdvg_pack.sdvg_core.memory.plan import plan
-from sdvg_pack.sdvg_core.memory.sizes import PlanRequest, decode_state_bytes
+from sdvg_pack.sdvg_core.memory.sizes import IN_COMFYUI, PlanRequest, decode_state_bytes
 from torch.utils._pytree import tree_leaves
 
 from tests.support.live_bytes import Peak, tensors_of
@@ -73,6 +75,33 @@ def test_run_is_planned_from_its_wires(parts):
 
 
 # --- what ComfyUI's modules take
+
+
+@pytest.mark.parametrize(
+    ("wired", "fields"),
+    [
+        ({}, {}),
+        ({"prompts": 3}, {"prompts": 3}),
+        ({"blocks": 2}, {"blocks": 2}),
+        ({"size": (48, 32)}, {"width": 48}),
+        ({"kv_dtype": "float8_e4m3fn"}, {"execution": replace(IN_COMFYUI, kv_dtype="float8_e4m3fn")}),
+    ],
+    ids=str,
+)
+def test_plan_knows_what_the_run_is_asked_for(wired, fields, parts):
+    """Catches: keys and values of a second prompt, or a longer side, that no memory is asked for."""
+    usual = plan_request(make_job(parts))
+    entries = make_job(parts).prompts * wired.get("prompts", 1)
+    changes = {"prompts": entries} if "prompts" in wired else wired
+    assert plan_request(make_job(parts, **changes)) == replace(usual, **fields)
+
+
+@pytest.mark.parametrize("roles", ["drafter", "target", "drafter target", "drafter target scorer"])
+def test_only_needed_models_are_asked_for(roles, parts):
+    """Catches: a scorer that takes 1.8 GB of the card, though every block is directed."""
+    needed = frozenset(roles.split())
+    planned = memory_of(make_job(parts).restrict_to(needed))
+    assert planned.models.keys() == {*needed, "vae"}
 
 
 def as_a_kernel(attention, q, k, v, *_, **__):

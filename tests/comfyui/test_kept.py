@@ -90,6 +90,7 @@ def test_blocks_after_a_lock_stay_the_same(parts, kept):
     assert not any(record.reused for record in locked.report.blocks)
     digest = text.split(":")[1]
     assert locked.report.settings["kept"] == {"blocks": KEEP, "digest": digest}
+    assert locked.report.request["blocks"] == locked.report.settings["blocks"] == 9 - KEEP
     assert f"Blocks 1 to {KEEP} were locked" in locked.report.notes[0]
     assert digest in locked.report.notes[0]
     assert (locked.live.done["blocks"], locked.live.done["of"]) == (5, 5)
