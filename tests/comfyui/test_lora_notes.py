@@ -486,7 +486,7 @@ def test_bypassed_loader_has_no_note(server, tmp_path):
         pocket_lora(server.folder, name)
     workflow = tmp_path / "with_loras.json"
     workflow.write_text(json.dumps(with_loaders([("on.safetensors", 0), ("off.safetensors", BYPASSED)])))
-    page = browse(server, tmp_path, "drop.js", files=[str(workflow)], blueprints=[])
+    page = browse(server, tmp_path, "drop.js", files=[str(workflow)], runs=[], blueprints=[])
     prompt = page["dropped"][0]["prompt"]
     assert [part["inputs"]["lora_name"] for part in prompt.values() if "lora_name" in part["inputs"]] == [
         "on.safetensors"
