@@ -120,10 +120,6 @@ def _settings(report: RunReport, part: str) -> Mapping[str, Any]:
     return settings
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def prompts_again(report: RunReport) -> PromptSchedule:
     """Return the prompts of a report. Raises `BadInput` if it has none, or if they are hidden.
 
