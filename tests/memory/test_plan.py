@@ -296,13 +296,40 @@ def check(text: str, planned: Callable[[int, str], Row]) -> None:
         assert row == planned(card, choose), (card, choose)
 
 
-def test_readme_states_what_is_planned(planned):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    check(text, planned)
-    short_cards = re.findall(r"(\d+)\sGB\sis\s(\d\.\d\sGB\sshort)", text)
+PAGE = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+WHICH_CARD = PAGE.partition("### Which card")[2].partition("\n### ")[0]
+OF_COMFYUI, _, OF_COMMAND_LINE = WHICH_CARD.partition("On the\ncommand line ")
+
+
+def test_performance_page_states_what_is_planned(planned):
+    """README's first screen repeats it; see `repository/test_readme.py`."""
+    check(OF_COMFYUI, planned)
+    short_cards = re.findall(r"(\d+)\sGB\sis\s(\d\.\d\sGB\sshort)", OF_COMFYUI)
     assert short_cards
     for card, shortage in short_cards:
         assert planned(int(card), "fp8")[2] == shortage
+
+
+def test_performance_page_states_the_command_lines_plan():
+    """Catches: a card that is said to be too small where the plan fits, or the other way round."""
+    sentence = " ".join(OF_COMMAND_LINE.split())
+    plain, in_fp8, of_gate, smaller, shortage = re.match(
+        r"(\d+) GB is enough\. With `--weight-dtype fp8_e4m3fn` (\d+) GB is enough for \*balanced\*, and for the "
+        r"paper's gate ([\d.]+) GB short without `--kv-dtype float8_e4m3fn`; (\d+) GB is ([\d.]+) GB short\.",
+        sentence,
+    ).groups()
+
+    def short(card: str, preset: str, *more: str) -> str:
+        [plan] = planned_by("--command-line", "--vram", card, "--preset", preset, *more)
+        return f"{plan.missing / 1e9:.1f}"
+
+    fp8 = ("--weight-dtype", "fp8_e4m3fn")
+    assert [short(plain, preset) for preset in ("balanced", "paper")] == ["0.0", "0.0"]
+    assert short(in_fp8, "balanced", *fp8) == "0.0"
+    assert short(in_fp8, "balanced") != "0.0"
+    assert short(in_fp8, "paper", *fp8) == of_gate
+    assert short(in_fp8, "paper", *fp8, "--kv-dtype", "float8_e4m3fn") == "0.0"
+    assert short(smaller, "balanced", *fp8) == shortage
 
 
 def test_workflow_notes_state_what_is_planned(planned):

@@ -223,24 +223,6 @@ def test_picture_shows_each_room():
     assert table >= rooms
 
 
-# --- README.md
-
-
-def test_readme_lists_the_files_doctor_wants():
-    """Catches: a file that was renamed or goes elsewhere, and a size that was changed in one place."""
-    (tree,) = re.findall(r"^```\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S | re.M)
-    listed = {}
-    for line in tree.splitlines():
-        if folder := re.match(r"(\w+)/", line):
-            current = folder[1]
-        else:
-            name, size, unit = re.match(r" +(\S+) +([\d.]+) ([GM])B", line).groups()
-            listed[name] = (current, float(size) if unit == "G" else float(size) / 1000)
-    sizes = {known.names[0]: (known.folder, known.gigabytes) for known in KNOWN_FILES}
-    sizes["ImageReward.pt"] = ("image_reward", 1.8)  # 1.79 to one place
-    assert listed == sizes
-
-
 # --- docs/troubleshooting.md
 
 

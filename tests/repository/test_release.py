@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image, ImageChops, ImageStat
+import torch
+from PIL import Image, ImageChops, ImageSequence, ImageStat
 
-from tools.release import archive, bill, covers
+from sdvg_core.files.video import write_mp4
+from tools.release import archive, bill, covers, race
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -154,6 +156,29 @@ def test_template_covers_can_be_drawn_again(tmp_path, monkeypatch):
         with Image.open(file) as drawn, Image.open(ROOT / "workflows" / file.name) as shipped:
             difference = ImageStat.Stat(ImageChops.difference(drawn, shipped)).mean
         assert max(difference) < 1, "in levels of 255; another libjpeg rounds otherwise"
+
+
+def test_race_ends_on_its_last_frame(tmp_path, monkeypatch):
+    """Catches: the result dropped with other frames, or gone before it is read; a race that is shown once."""
+    monkeypatch.setattr(race, "EVERY", 4)
+    frames = torch.linspace(0, 1, 10)[:, None, None, None].expand(10, 3, 32, 48)
+    write_mp4(tmp_path / "race.mp4", frames, fps=16)
+    race.write_picture(tmp_path / "race.mp4", tmp_path / "race.webp")
+    with Image.open(tmp_path / "race.webp") as picture:
+        assert (picture.size, picture.n_frames, picture.info["loop"]) == ((36, 24), 4, 0)
+        shown = [
+            (max(ImageStat.Stat(frame).mean), frame.info["duration"]) for frame in ImageSequence.Iterator(picture)
+        ]
+    assert [round(9 * level / 255) for level, _ in shown] == [0, 4, 8, 9]
+    assert [duration for _, duration in shown] == [250, 250, 250, 4000]
+
+
+def test_readme_begins_with_the_race():
+    """Catches: another picture before it, and one that takes long to load."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    picture = ROOT / re.search(r"!\[[^\]]*\]\(([^)]+)\)", readme)[1]
+    assert picture.name == "race.webp"
+    assert picture.stat().st_size < 300_000
 
 
 @pytest.mark.heavy
