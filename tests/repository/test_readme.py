@@ -81,7 +81,7 @@ def sources() -> dict[str, list[str | tuple[str, ...]]]:
         CARD.pattern: [row for row in FULL_CARD.findall(performance) if not row[1].startswith("w4a8")],
         r"a file in it\]\(docs/models\.md\) has (\S+) GB": [f"{fp8:g}"],
         r"Up to\s+(\d+) GB, start": re.findall(r"On a card of (\d+) GB or less start", performance),
-        r"command line needs (\d+) GB, or (\d+) with": [command_line],
+        r"command line needs (\d+) GB, or (\d+) for \*balanced\*\s+with": [command_line],
     }
 
 

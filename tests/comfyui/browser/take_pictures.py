@@ -4,7 +4,7 @@
 
 writes canvas.png and nodes2.png into FOLDER, for docs/images, and one of every node into FOLDER/nodes, for
 nodes/web/docs/images. Look at them before they are put there. What it needs is said in ../comfy_page.py; those of
-the workflows are drawn by tools/release/covers.py.
+the workflows are drawn by tools/release/covers.py, README's race by tools/release/race.py.
 """
 
 import argparse
