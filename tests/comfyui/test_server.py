@@ -95,7 +95,8 @@ def test_run_makes_the_command_lines_latents(server, tmp_path):
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(int(ENVIRONMENT["OMP_NUM_THREADS"]))
-    asked = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT, "--preset", "paper", "--blocks", "4"]
+    prompt = pocket()[POCKET]["inputs"]["prompt"]
+    asked = ["generate", "--models", "pocket", "--prompt", prompt, "--preset", "paper", "--blocks", "4"]
     assert main([*asked, "--vae", str(pocket_fast_vae()), "--seed", "11", "--output", str(tmp_path)]) == 0
     torch.set_num_threads(threads)
     [theirs] = safetensors.torch.load_file(tmp_path / "latents.safetensors").values()
