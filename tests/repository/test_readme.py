@@ -60,9 +60,9 @@ def sources() -> dict[str, list[str | tuple[str, ...]]]:
     templates = sorted(path.stem for path in (ROOT / "workflows").glob("sdvg_*.json"))
     return {
         r"at (\d+) % of the large": [balanced],
-        r"Of (\d+) prompts\s+tried, both help so with (\d+)": [(counts["prompts"], counts["helps"])],
-        r"with (\d+) the small one alone does as well": [counts["does not help"]],
-        r"with (\d+) both lose": [counts["lost by both"]],
+        r"it went with (\d+) of (\d+) prompts": [(counts["helps"], counts["prompts"])],
+        r"with (\d+) the small model alone did as well": [counts["does not help"]],
+        r"with (\d+) the two together lost": [counts["lost by both"]],
         r"Wan 2\.1 (\S+) Self-Forcing": [size["Self-Forcing DMD"]],
         r"Krea Realtime \(video\) (\S+);": [size["Krea Realtime"]],
         r"arXiv (\d+\.\d+)\]": [paper],
@@ -75,7 +75,7 @@ def sources() -> dict[str, list[str | tuple[str, ...]]]:
         r"\*(sdvg_\d\d_\w+)\*": [name for name in templates if name.startswith(("sdvg_01", "sdvg_03"))],
         r"^ +(\S+) +(\S+ [GM]B) ": files_by_size(),
         r"read on (\d+) November (\d+)": [(LICENCES_READ[-2:], LICENCES_READ[:4])],
-        r"for (\d+)x(\d+) and (\w+) blocks, (\S+) s of video": [
+        r"For (\d+)x(\d+) and (\w+) blocks, (\S+) s of video": [
             (str(plan.width), str(plan.height), NUMBERS[plan.blocks], f"{seconds:.1f}")
         ],
         CARD.pattern: [row for row in FULL_CARD.findall(performance) if not row[1].startswith("w4a8")],
