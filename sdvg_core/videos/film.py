@@ -31,7 +31,7 @@ from ..files.video import check_video_size
 from ..loading.headers import Headers
 from ..settings.request import Shot, VideoRequest, read_shots, read_takes, strength_part
 from ..settings.route import Route
-from ..weights.latents import load_latents, read_lead, shots_of
+from ..weights.latents import LatentsFile, SavedShot, load_latents, read_lead, shots_of
 from .control import ControlFootage, padding_note
 from .resolve import ReadControl, ResolvedRequest, plan_of, resolve_request, size_of
 from .start import (
@@ -117,7 +117,7 @@ class ResolvedFilm:
     def with_request(self, request: VideoRequest, notes: Sequence[str] = ()) -> ResolvedFilm:
         """Return the film for a request that differs in its seed, with more notes."""
         runs = tuple(replace(run, request=replace(run.request, seed=request.seed)) for run in self.runs)
-        return ResolvedFilm(request=request, runs=runs, more=tuple(filter(None, notes)))
+        return ResolvedFilm(request=request, runs=runs, more=(*self.more, *filter(None, notes)))
 
     def prepare_runs(
         self,
@@ -167,14 +167,16 @@ def resolve_film(request: VideoRequest, headers: Headers) -> ResolvedFilm:
 
     Raises `BadInput` for a film that the models cannot make.
     """
-    start, shot = _start(request)
+    start, continued = _start(request)
+    shot = continued[-1].shot
     read_control = partial(_control, request) if request.control else None
     if request.shots:
         runs = _resolve_shots(request, headers, start, shot, read_control)
     else:
         runs = (resolve_request(request, headers, start=start, shot=shot, read_control=read_control),)
     check_video_size(runs[0].width, runs[0].height)
-    return ResolvedFilm(request=request, runs=runs)
+    of_clip = f"The clip has {len(continued)} shots: the last one, {shot.key}, goes on, and is shown alone."
+    return ResolvedFilm(request=request, runs=runs, more=(of_clip,) if continued[1:] else ())
 
 
 def _resolve_shots(
@@ -193,8 +195,7 @@ def _resolve_shots(
     stride = headers.vae.temporal_stride
     parts = _parts(request, whole)
     frames = _frames_shown(parts, whole, start, stride)
-    if sum(frames) and (control or isinstance(start, RestyledStart)):
-        _check_length(start, control, sum(frames), stride * whole.spans[0].frames)
+    _check_length(start, control, sum(frames), stride * whole.spans[0].frames)
     runs = []
     shown = 0
     for number, (shot, part) in enumerate(parts):
@@ -291,25 +292,33 @@ def _check_blocks(runs: Sequence[ResolvedRequest]) -> None:
 # --- from files
 
 
-def _start(request: VideoRequest) -> tuple[Start | ReadStart, Shot]:
-    """Return the start from the files of a request, and the shot that it continues. Of a film, that is the last."""
+def _start(request: VideoRequest) -> tuple[Start | ReadStart, list[SavedShot]]:
+    """Return the start from the files of a request, and the shots of the clip. Of a film, it is the last shot."""
     clip = request.continue_from
     if clip and clip.suffix.lower() == ".safetensors":
-        saved = load_latents(clip)
-        shot, first = shots_of(saved)[-1]
-        latents = saved.latents.float()
-        if first:
-            lead = Lead(frames=latents.shape[2] - first)
-            return LatentStart(latents[:, :, first:], lead), shot
-        return LatentStart(latents, read_lead(saved.metadata, saved.latents)), shot
-    if clip:
-        return (lambda width, height: ExtendedStart(read_footage(clip, width, height))), Shot()
+        file = load_latents(clip)
+        shots = shots_of(file)
+        return _last_shot(file, shots[-1]), shots
+    return _start_in_pixels(request), [SavedShot(Shot(), 0)]
+
+
+def _last_shot(file: LatentsFile, last: SavedShot) -> LatentStart:
+    """Return the start that goes on with the last shot of saved latents."""
+    latents = file.latents.float()[:, :, last.first :]
+    if last.first == 0:
+        return LatentStart(latents, read_lead(file.metadata, file.latents))
+    frames = latents.shape[2]
+    return LatentStart(latents, Lead(frames=frames, start_image_frames=min(last.start_image_frames, frames)))
+
+
+def _start_in_pixels(request: VideoRequest) -> Start | ReadStart:
+    if clip := request.continue_from:
+        return lambda width, height: ExtendedStart(read_footage(clip, width, height))
     if picture := request.start_image:
-        return (lambda width, height: PictureStart(*read_image(picture, width, height))), Shot()
+        return lambda width, height: PictureStart(*read_image(picture, width, height))
     if restyled := request.restyle:
-        strength = request.strength
-        return (lambda width, height: RestyledStart(read_footage(restyled, width, height), strength)), Shot()
-    return NOTHING, Shot()
+        return lambda width, height: RestyledStart(read_footage(restyled, width, height), request.strength)
+    return NOTHING
 
 
 def _control(request: VideoRequest, width: int, height: int) -> ControlFootage:

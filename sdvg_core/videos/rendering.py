@@ -27,7 +27,7 @@ from ..report.run_report import RunReport
 from ..settings.fields import as_json
 from ..settings.load import load_as_json
 from ..text.prompts import Conditions
-from ..weights.latents import lead_metadata, save_latents, shots_metadata
+from ..weights.latents import SavedShot, lead_metadata, save_latents, shots_metadata
 from .blocks import BlockFiles
 from .film import ResolvedFilm
 from .fingerprint import MOST_DIFFERENCES
@@ -89,7 +89,12 @@ def render_blocks(
     latents = torch.cat([part.to(parts[-1]) for part in parts], dim=2)
     firsts = (0, *accumulate(part.shape[2] for part in parts[:-1]))
     noted |= lead_metadata(runs[0].plan.lead, latents)
-    noted |= shots_metadata([(run.shot, first) for run, first in zip(film.runs, firsts, strict=False)])
+    noted |= shots_metadata(
+        [
+            SavedShot(resolved.shot, first, run.plan.lead.start_image_frames)
+            for resolved, run, first in zip(film.runs, runs, firsts, strict=False)
+        ]
+    )
     save_latents(work / LATENTS, latents, noted)
     more = []
     if film.sound and (problem := add_sound(work / VIDEO, film.sound)):

@@ -30,7 +30,8 @@ FROM_PIXELS = "from_pixels"
 FRAMES_KEY = "latent_frames"
 BEGINS = "begins"
 SHOTS = "shots"
-"""Metadata: of a film of several shots, or of one with a key, `[key, first latent frame]` of each."""
+"""Metadata: of a film of several shots, or of one with a key, key and first latent frame of each, and how many of
+its frames show the picture that it began with."""
 LATENT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -92,27 +93,37 @@ def lead_metadata(lead: Lead, latents: Tensor) -> dict[str, int | str]:
     return {**begun, FRAMES_KEY: latents.shape[2], BEGINS: hash_tensor(latents[:, :, :1])} if begun else {}
 
 
-def shots_metadata(shots: Sequence[tuple[Shot, int]]) -> dict[str, Any]:
-    """Return the metadata for shots with their first latent frames; empty for one plain shot."""
-    plain = len(shots) == 1 and shots[0][0].key == FIRST_KEY
-    return {} if plain else {SHOTS: [[shot.key, first] for shot, first in shots]}
+@dataclass(frozen=True, slots=True)
+class SavedShot:
+    """A shot in saved latents. `first`: its first latent frame. `start_image_frames`: see `Lead`."""
+
+    shot: Shot
+    first: int
+    start_image_frames: int = 0
 
 
-def shots_of(saved: LatentsFile) -> list[tuple[Shot, int]]:
-    """Return the shots of saved latents with their first latent frames; of a clip that was cut, those left.
+def shots_metadata(shots: Sequence[SavedShot]) -> dict[str, Any]:
+    """Return the metadata for the shots of a film; empty for one plain shot."""
+    plain = len(shots) == 1 and shots[0].shot.key == FIRST_KEY
+    return {} if plain else {SHOTS: [[saved.shot.key, saved.first, saved.start_image_frames] for saved in shots]}
+
+
+def shots_of(file: LatentsFile) -> list[SavedShot]:
+    """Return the shots of saved latents; of a clip that was cut, those left.
 
     Raises `BadInput` for damaged metadata.
     """
-    entries = saved.metadata.get(SHOTS, [[FIRST_KEY, 0]])
+    entries = file.metadata.get(SHOTS, [[FIRST_KEY, 0, 0]])
     try:
-        shots = [(Shot(key=key), first) for key, first in entries]
-        firsts = [first for _, first in shots if type(first) is int]
-        whole = len(firsts) == len(shots)
+        shots = [SavedShot(Shot(key=key), first, image) for key, first, image in entries]
     except (TypeError, ValueError):
-        whole = False
-    if not (whole and firsts and firsts[0] == 0 and sorted(set(firsts)) == firsts):
+        shots = []
+    firsts = [saved.first for saved in shots]
+    counts = [*firsts, *(saved.start_image_frames for saved in shots)]
+    are_counts = all(type(count) is int and count >= 0 for count in counts)
+    if not (are_counts and firsts and firsts[0] == 0 and sorted(set(firsts)) == firsts):
         raise BadInput("the clip's shots are damaged metadata; make the clip again")
-    return [(shot, first) for shot, first in shots if first < saved.latents.shape[2]]
+    return [saved for saved in shots if saved.first < file.latents.shape[2]]
 
 
 def _count(values: Mapping[str, Any], name: str) -> int:

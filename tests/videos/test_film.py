@@ -189,19 +189,29 @@ def test_stopped_film_ends_in_the_same_film(cut: int, base: list[str], tmp_path:
     stopped(tmp_path / "cut", arguments, cut, ctrl_c)
     kept = load_latents(tmp_path / "cut" / "latents.safetensors")
     assert kept.latents.shape[2] == 3 * cut
-    assert [first for _, first in shots_of(kept)] == [first for first in (0, 6, 15) if first < 3 * cut]
+    assert [saved.first for saved in shots_of(kept)] == [first for first in (0, 6, 15) if first < 3 * cut]
     same(made(tmp_path / "cut", arguments), whole)
 
 
 def test_continued_film_goes_on_with_its_last_shot(written: Callable[..., Any]) -> None:
     """With its noise. Catches: a clip of all shots taken as one run, and the last shot's key forgotten."""
-    longer = ("1 fresh #a: a storm",)
-    _, whole = written("whole", longer, 4, *GATE)
+    _, whole = written("whole", SHOTS[2], 4, *GATE)
     _, film = written("film", FILM, sum(BLOCKS), *GATE)
-    saved = film / "latents.safetensors"
-    _, folder = written("rest", ("1: a storm",), 2, *GATE, "--continue-from", str(saved))
+    clip = ("--continue-from", str(film / "latents.safetensors"))
+    rest, folder = written("rest", ("1: a storm",), 2, *GATE, *clip)
     assert torch.equal(latents(folder), latents(whole))
-    assert [shot.key for shot, _ in shots_of(load_latents(folder / "latents.safetensors"))] == ["#a"]
+    assert [saved.shot.key for saved in shots_of(load_latents(folder / "latents.safetensors"))] == ["#a"]
+    assert any("3 shots: the last one, #a, goes on" in note for note in rest.report["notes"])
+
+
+def test_continued_shot_keeps_the_frame_that_it_began_with(written: Callable[..., Any]) -> None:
+    """Catches: the held frame counted as a block, so that the next blocks have other numbers and noise."""
+    lines = ("1: a red ball", "3 fresh #a from #0: a storm")
+    _, longer = written("longer", lines, 5, *GATE)
+    _, film = written("film", lines, 4, *GATE)
+    clip = ("--continue-from", str(film / "latents.safetensors"))
+    _, folder = written("rest", ("1: a storm",), 1, *GATE, *clip)
+    assert torch.equal(latents(folder), latents(longer)[:, :, 6:])
 
 
 def test_report_makes_the_film_again(written: Callable[..., Any], base: list[str], tmp_path: Path) -> None:

@@ -8,7 +8,17 @@ from safetensors.torch import save_file
 
 from sdvg_core.engine.plan import Lead
 from sdvg_core.errors import BadInput
-from sdvg_core.weights.latents import lead_metadata, load_latents, read_lead, save_latents
+from sdvg_core.settings.request import Shot
+from sdvg_core.weights.latents import (
+    LatentsFile,
+    SavedShot,
+    lead_metadata,
+    load_latents,
+    read_lead,
+    save_latents,
+    shots_metadata,
+    shots_of,
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -84,3 +94,38 @@ def test_changed_values_keep_the_lead():
 def test_clip_without_a_lead_has_no_metadata():
     assert lead_metadata(Lead(frames=12), CLIP) == {}
     assert read_lead({}, CLIP) == Lead(frames=12)
+
+
+# --- shots of a film
+
+SHOTS = [SavedShot(Shot(), 0), SavedShot(Shot(key="#k3f"), 6), SavedShot(Shot(key="#a"), 12, 3)]
+
+
+@pytest.mark.parametrize(("frames", "left"), [(18, 3), (13, 3), (12, 2), (6, 1)])
+def test_shots_come_back_as_far_as_the_clip_goes(frames: int, left: int) -> None:
+    """Catches: a shot that a cut clip no longer has, and a key or a held picture that is lost."""
+    assert shots_of(LatentsFile(torch.zeros(1, 16, frames, 2, 2), shots_metadata(SHOTS))) == SHOTS[:left]
+
+
+def test_film_of_one_plain_shot_has_no_metadata() -> None:
+    """Catches: files of plain videos that are no longer the same."""
+    assert shots_metadata(SHOTS[:1]) == {}
+    assert shots_metadata([SavedShot(Shot(key="#a"), 0)]) != {}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        *([], 3, "#a", [3], [["#a", 0]], [["#a", 3, 0]], [["#a", 0, 0], ["#b", 0, 0]], [["#a", True, 0]]),
+        *([["#a", "0", 0]], [[None, 0, 0]], [["#a", 0, -1]], [["#a", 0, 0], ["#b", 9, 0], ["#c", 3, 0]]),
+    ],
+    ids=str,
+)
+def test_damaged_shots_are_refused(damaged: object) -> None:
+    with pytest.raises(BadInput, match="make the clip again"):
+        shots_of(LatentsFile(torch.zeros(1, 16, 18, 2, 2), {"shots": damaged}))
+
+
+def test_impossible_key_in_a_file_is_refused() -> None:
+    with pytest.raises(BadInput, match="key"):
+        shots_of(LatentsFile(torch.zeros(1, 16, 18, 2, 2), {"shots": [["#A B", 0, 0]]}))
