@@ -117,15 +117,16 @@ def test_film_of_one_plain_shot_has_no_metadata() -> None:
     "damaged",
     [
         *([], 3, "#a", [3], [["#a", 0]], [["#a", 3, 0]], [["#a", 0, 0], ["#b", 0, 0]], [["#a", True, 0]]),
-        *([["#a", "0", 0]], [[None, 0, 0]], [["#a", 0, -1]], [["#a", 0, 0], ["#b", 9, 0], ["#c", 3, 0]]),
+        *(
+            [["#a", "0", 0]],
+            [[None, 0, 0]],
+            [["#a", 0, -1]],
+            [["#A B", 0, 0]],
+            [["#a", 0, 0], ["#b", 9, 0], ["#c", 3, 0]],
+        ),
     ],
     ids=str,
 )
 def test_damaged_shots_are_refused(damaged: object) -> None:
     with pytest.raises(BadInput, match="make the clip again"):
         shots_of(LatentsFile(torch.zeros(1, 16, 18, 2, 2), {"shots": damaged}))
-
-
-def test_impossible_key_in_a_file_is_refused() -> None:
-    with pytest.raises(BadInput, match="key"):
-        shots_of(LatentsFile(torch.zeros(1, 16, 18, 2, 2), {"shots": [["#A B", 0, 0]]}))
