@@ -31,6 +31,7 @@ from sdvg_core.settings.route import Gate, Route
 from sdvg_core.text.prompts import Conditions
 from sdvg_core.videos import blocks, rendering
 from sdvg_core.videos.rendering import finished, render_blocks, write_report
+from sdvg_core.videos.film import ResolvedFilm
 from sdvg_core.videos.resolve import ResolvedRequest
 from sdvg_core.weights.latents import load_latents
 from tests.support.cli_runs import names as names
@@ -87,9 +88,14 @@ def make_video(
     """Make a video as the command line does, without its loading and talking."""
     bar: Any = SimpleNamespace(block=on_block, step=None)
     with lock_folder(folder), staged_video(folder, IDENTITY, replace=True) as work:
-        report = finished(render_blocks(loaded, resolve(request), conditions, work, "", bar))
+        report = finished(render_blocks(loaded, film_of(request), conditions, work, "", bar))
         write_report(report, work)
         return report
+
+
+def film_of(request: VideoRequest) -> ResolvedFilm:
+    """Return the request as a film of one run."""
+    return ResolvedFilm(request=request, runs=(resolve(request),))
 
 
 def resolve(request: VideoRequest) -> ResolvedRequest:
