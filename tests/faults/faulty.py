@@ -30,8 +30,8 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Gate, Route
 from sdvg_core.text.prompts import Conditions
 from sdvg_core.videos import blocks, rendering
-from sdvg_core.videos.rendering import finished, render_blocks, write_report
 from sdvg_core.videos.film import ResolvedFilm
+from sdvg_core.videos.rendering import finished, render_blocks, write_report
 from sdvg_core.videos.resolve import ResolvedRequest
 from sdvg_core.weights.latents import load_latents
 from tests.support.cli_runs import names as names
