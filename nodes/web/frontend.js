@@ -177,6 +177,16 @@ export function isLinked(node, isIt) {
 }
 
 /**
+ * The link that ends at an input. A subgraph's node answers `getInputLink`, and in newer pages `getInputNode` too, for what
+ * comes out of it, so any node is asked as an ordinary one.
+ * @param {GraphNode} node
+ * @param {number} slot
+ */
+function linkInto(node, slot) {
+  return window.LiteGraph.LGraphNode.prototype.getInputLink.call(node, slot);
+}
+
+/**
  * The node at the other end of an input's wire, out of the subgraph too; null: none.
  * @param {GraphNode} node
  * @param {string} name
@@ -184,24 +194,10 @@ export function isLinked(node, isIt) {
  */
 export function sourceOf(node, name) {
   const slot = node.inputs?.findIndex((input) => (input.widget?.name ?? input.name) === name) ?? -1;
-  if (!node.graph || slot < 0 || !node.isInputConnected(slot)) return null;
-  const source = node.getInputNode(slot);
-  if (source?.comfyClass || source?.subgraph) return source;
-  const holder = holderOf(node.graph);
-  const outer = holder && node.graph && outerName(node.graph, node.inputs?.[slot]?.link);
-  return outer ? sourceOf(holder, outer) : source;
-}
-
-/**
- * The input of a subgraph that a link inside comes from.
- * @param {any} graph
- * @param {number | null | undefined} link
- * @returns {string | undefined}
- */
-function outerName(graph, link) {
-  /** @param {{ linkIds?: number[] }} input */
-  const isIts = ({ linkIds }) => linkIds?.includes(link ?? -1);
-  return graph.inputs?.find(isIts)?.name;
+  if (!node.graph || slot < 0) return null;
+  const { outputNode, subgraphInput } = linkInto(node, slot)?.resolve(node.graph) ?? {};
+  const holder = subgraphInput && holderOf(node.graph);
+  return holder ? sourceOf(holder, subgraphInput.name) : (outputNode ?? null);
 }
 
 /**

@@ -220,11 +220,12 @@ function resetWrong(node) {
  * @param {GraphNode} node
  * @param {Widget} widget
  */
-function isWrong(node, { name, value, ...widget }) {
-  const usual = defaultOf(node, { ...widget, name, value });
+function isWrong(node, widget) {
+  const usual = defaultOf(node, widget);
   const { values } = widget.options ?? {};
-  if (name === "policy" && Array.isArray(values)) return !values.includes(String(value));
-  return ["number", "boolean"].includes(typeof usual) && typeof value !== typeof usual;
+  if (widget.name === "policy" && Array.isArray(values))
+    return !values.includes(String(widget.value));
+  return ["number", "boolean"].includes(typeof usual) && typeof widget.value !== typeof usual;
 }
 
 /** @param {GraphNode} node */

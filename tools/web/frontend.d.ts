@@ -31,7 +31,7 @@ declare module "*/scripts/app.js" {
 }
 
 interface Window {
-  LiteGraph: { vueNodesMode?: boolean };
+  LiteGraph: { vueNodesMode?: boolean; LGraphNode: { prototype: GraphNode } };
 }
 
 interface Translations {
@@ -64,6 +64,11 @@ interface Graph {
   nodes?: GraphNode[];
   subgraphs?: Map<string, Graph>;
   getNodeById(id: string | number): GraphNode | undefined;
+}
+
+interface Link {
+  /** Where it comes from: a node, or an input of the subgraph that it is in. */
+  resolve(graph: Graph): { outputNode?: GraphNode; subgraphInput?: { name: string } };
 }
 
 interface Slot {
@@ -138,7 +143,7 @@ interface GraphNode {
   graph?: Graph;
   showAdvanced?: boolean;
   isInputConnected(slot: number): boolean;
-  getInputNode(slot: number): GraphNode | null;
+  getInputLink(slot: number): Link | null;
   onWidgetChanged?(name: string, value: unknown, before: unknown, widget: Widget): void;
   setDirtyCanvas?(foreground: boolean, background: boolean): void;
   setSize(size: [number, number]): void;
