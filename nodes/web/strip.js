@@ -23,7 +23,7 @@ import { text } from "./words.js";
  * @property {(run: Run) => void} stop
  * @property {(number: number, digest: string, silent: boolean) => Promise<boolean>} keep write the first blocks of a run to the disk
  * @property {(number: number) => void} undo when a step is undone from a square
- * @property {() => Run[]} others runs that made takes to compare, and other whole ones
+ * @property {() => Run[]} others runs that made takes to compare, and others that are over
  * @property {() => void} ask for a forecast
  * @property {() => Signature | undefined} signature of what is set, as the server says
  */

@@ -184,6 +184,31 @@ def test_takes_compare_with_what_is_asked(modules, shown):
     assert call(modules, source, cases) == [[1, 2] if is_alike else [1] for _, is_alike in ALIKE]
 
 
+# How the run that made take 1 of blocks 1 to 4 ended, and whether it is over.
+ENDINGS = [
+    ({"done": {}}, True),
+    ({"done": {"stopped": True}}, True),
+    ({"done": {"failed": True}}, True),
+    ({"done": None, "ended": True}, True),
+    ({"done": None}, False),
+]
+
+
+def test_takes_of_a_broken_run_stay_known(modules):
+    """Catches: a take that is gone once another run is shown, as its own was interrupted after that block."""
+    source = f"""(ending) => {{
+      const asked = {{ directions: "", takes: "4:2" }};
+      const info = {{ run: "a", signature: {json.dumps(SIGNED)}, directions: "", takes: "" }};
+      const broken = {{ ...js.newRun(info, [1, 2, 3, 4].map((number) => ({{ number }}))), ...ending }};
+      const shown = js.newRun({{ ...info, ...asked, run: "b" }}, [1, 2, 3, 4].map((number) => ({{ number }})));
+      const now = {{ ...asked, signature: info.signature, kept: "" }};
+      const known = (number) => js.takesKnown(number, shown, js.earlierOf([broken, shown], shown), now);
+      return [4, 5].map((number) => known(number).map(([take]) => take));
+    }}"""
+    takes = call(modules, source, [ending for ending, _ in ENDINGS])
+    assert takes == [[[1, 2] if is_over else [2], []] for _, is_over in ENDINGS]
+
+
 # --- words
 
 
