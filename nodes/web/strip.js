@@ -274,7 +274,9 @@ export class Strip {
       before: before ?? 0,
       kept: keptBy(inputs.lock),
       most: this.inputs.mostBlocks,
-      events: this.isOn ? (this.run?.events ?? []) : [],
+      run: this.isOn ? this.run : null,
+      signature: this.acts.signature(),
+      isKnown: this.answer?.key === this.key,
       forecast: this.forecast,
       start: inputs.start,
     });

@@ -351,6 +351,34 @@ def test_a_part_leaves_a_number_as_height(modules):
     assert call(modules, source, [given for given, _ in ROOMS]) == [list(room) for _, room in ROOMS]
 
 
+# What the run's lines were, what they are now, a shot's blocks, a clip's before them, and the block of its picture.
+PICTURES = [
+    ([[4, "b"], [7, "c"]], [[4, "b"], [7, "c"]], (4, 6), 0, 6),
+    ([[4, "b"], [7, "c"]], [[6, "b"], [9, "c"]], (6, 8), 0, 6),  # the first shot is longer
+    ([[4, "b"], [7, "c"]], [[3, "b"], [6, "c"]], (3, 5), 0, 5),
+    ([[4, "b"], [7, "c"]], [[3, "b"], [6, "c"]], (1, 2), 0, 2),
+    ([[4, "b"], [7, "c"]], [[8, "b"], [11, "c"]], (8, 10), 0, 6),  # all of it stood elsewhere
+    ([[4, "b"], [7, "c"]], [[4, "c"], [7, "b"]], (4, 6), 0, 9),  # it is moved
+    ([[4, "b"], [7, "c"]], [[4, "c"]], (4, 6), 0, 9),  # the one before it is removed
+    ([[4, "b"], [7, "c"]], [[4, "new"], [7, "c"]], (4, 6), 0, None),
+    ([[4, "b"], [7, "b"]], [[4, "b"], [7, "b"]], (4, 6), 0, 6),
+    ([[6, "b"], [9, "c"]], [[6, "b"], [9, "c"]], (4, 6), 2, 6),
+    ([[6, "b"], [9, "c"]], [[8, "b"], [11, "c"]], (6, 8), 2, 6),
+    (None, [[6, "b"]], (6, 8), 0, 8),
+]
+
+
+def test_a_card_shows_its_own_shot(modules):
+    """Catches: a first frame, which is still the shot before; another shot's block after a change of length."""
+    source = """([then, now, [first, last], before]) => {
+      const sign = (prompts) => prompts && { prompts, positive: "a" };
+      const events = [1, 2, 3, 4, 5, 6, 7, 8, 9].map((number) => ({ number }));
+      const run = { info: { signature: sign(then) }, events };
+      return js.pictureOf({ first, last, before }, run, sign(now))?.number ?? null;
+    }"""
+    assert call(modules, source, [case[:4] for case in PICTURES]) == [number for *_, number in PICTURES]
+
+
 TAKES = [
     ("", 6, 2, "6:2"),
     ("6:2", 2, 3, "2:3, 6:2"),
