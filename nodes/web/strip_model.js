@@ -65,7 +65,8 @@ export function isAgain(forecast, number) {
 
 /**
  * The block whose picture stands for a shot: the last that the run made by the shot's line, in its place or else where it stood.
- * The picture of another shot is none of it. Where nobody knows the lines, it is the last one in its place.
+ * If the run made none by it, the last in its place that no other shot's line made: the shot has other words. Where nobody knows the
+ * lines, it is the last in its place.
  * @param {{ first: number, last: number, before: number }} shot its blocks, and how many of a clip the lines count before them
  * @param {Run} run
  * @param {Signature | null | undefined} now of what is set
@@ -75,9 +76,13 @@ export function pictureOf({ first, last, before }, run, now) {
   /** @param {BlockEvent} event */
   const isInPlace = ({ number }) => number >= first && number <= last;
   if (!then || !now) return run.events.findLast(isInPlace);
+  /** @param {BlockEvent} event */
+  const lineOf = ({ number }) => lineAt(then, number + before);
   const line = lineAt(now, first + before);
-  const own = run.events.filter(({ number }) => lineAt(then, number + before) === line);
-  return own.findLast(isInPlace) ?? own.at(-1);
+  const own = run.events.filter((event) => lineOf(event) === line);
+  const lines = [now.positive, ...now.prompts.map(([, known]) => known)];
+  const ownerless = run.events.filter((event) => !lines.includes(lineOf(event)));
+  return own.findLast(isInPlace) ?? own.at(-1) ?? ownerless.findLast(isInPlace);
 }
 
 /**
