@@ -103,7 +103,7 @@ function idOf(node) {
 }
 
 /**
- * What a strip's run can be compared with, oldest first: runs that made takes, and other whole ones.
+ * What a strip's run can be compared with, oldest first: runs that made takes, and others that are over.
  * @param {GraphNode} node
  */
 function othersOf(node) {

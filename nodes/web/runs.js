@@ -115,12 +115,12 @@ export function shownOf(runs, isOwn) {
 }
 
 /**
- * The runs that have a result, but for the one that is shown.
+ * The runs that are over, but for the one that is shown.
  * @param {Run[]} runs
  * @param {Run | null | undefined} shown
  */
 export function earlierOf(runs, shown) {
-  return runs.filter((run) => run.run !== shown?.run && run.done && !hasFailed(run));
+  return runs.filter((run) => run.run !== shown?.run && !isGoing(run));
 }
 
 /**
@@ -160,8 +160,8 @@ export function holdsLock(run, lock) {
 // --- takes side by side
 
 /**
- * The takes of a block that are known, `[take, event]`: that of the run shown, and those made to compare with all else the same as
- * is asked now.
+ * The takes of a block that are known, `[take, event]`: that of the run shown, and those made with all else the same as is asked
+ * now, though their runs may have broken off later.
  * @param {number} number
  * @param {Run} shown
  * @param {Run[]} others
@@ -177,7 +177,7 @@ export function takesKnown(number, shown, others, now) {
   if (made) known.set(take(shown), made);
   for (const run of others) {
     const event = run.events.find((block) => block.number === number);
-    const isOfBlock = [number, 0].includes(run.info.until ?? 0) && !hasFailed(run);
+    const isOfBlock = [number, 0].includes(run.info.until ?? 0);
     if (!event || !isOfBlock || known.has(take(run))) continue;
     if (isAlike(run, number, now)) known.set(take(run), event);
   }

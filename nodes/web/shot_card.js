@@ -1,6 +1,6 @@
-// The card of one shot: first picture, prompt, length, and what can be done with it.
+// The card of one shot: picture, prompt, length, and what can be done with it.
 import { make, makeButton, nameElement } from "./dom.js";
-import { bitmapOf, fetchSprite, paintFrame } from "./sprites.js";
+import { bitmapOf, fetchSprite, framesIn, paintFrame } from "./sprites.js";
 import { blocksText, text } from "./words.js";
 
 /**
@@ -35,7 +35,6 @@ import { blocksText, text } from "./words.js";
  * @property {boolean} again
  * @property {boolean} old
  * @property {boolean} oldLast
- * @property {BlockEvent | undefined} event
  */
 
 export class ShotCard {
@@ -69,7 +68,7 @@ export class ShotCard {
     this.last = 1;
     this.made = 1; // blocks that are shown
     this.prompt = ""; // that is shown
-    this.asked = ""; // the picture that is fetched
+    this.pictured = ""; // the block whose picture is shown, or fetched
   }
 
   /**
@@ -119,18 +118,24 @@ export class ShotCard {
       count: made,
       seconds: shown.seconds.toFixed(1),
     });
-    this.drawThumb(made ? shown.event : undefined);
     this.canvas.classList.toggle("again", shown.again);
     this.canvas.classList.toggle("old", shown.old);
   }
 
-  /** @param {BlockEvent | undefined} event */
+  /**
+   * Show the picture that the block's square shows too.
+   * @param {BlockEvent | undefined} event
+   */
   drawThumb(event) {
-    if (!event?.sprite) this.canvas.classList.add("blank");
-    else if (bitmapOf(event)) paintFrame(this.canvas, event, 0);
-    else if (this.asked !== event.run + event.number) {
-      this.asked = event.run + event.number;
-      fetchSprite(event, () => paintFrame(this.canvas, event, 0), new AbortController().signal);
-    }
+    const block = event?.sprite ? `${event.run}/${event.number}` : "";
+    const isSame = block === this.pictured;
+    this.pictured = block;
+    if (!block || !isSame) this.canvas.classList.add("blank");
+    if (!event || !block) return;
+    const paint = () => {
+      if (this.pictured === block) paintFrame(this.canvas, event, framesIn([event]) >> 1);
+    };
+    if (bitmapOf(event)) paint();
+    else if (!isSame) fetchSprite(event, paint, new AbortController().signal);
   }
 }

@@ -98,10 +98,10 @@ export function paintFrame(canvas, event, frame) {
   if (!event.sprite || !bitmap) return;
   const { width, height } = event.sprite;
   const painted = `${event.run}/${event.number}:${frame + 1}`;
+  canvas.classList.remove("blank");
   if (canvas.dataset.painted === painted) return;
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   const pen = canvas.getContext("2d");
   pen?.drawImage(bitmap, frame * width, 0, width, height, 0, 0, width, height);
-  canvas.classList.remove("blank");
   Object.assign(canvas.dataset, { painted, shown: `${event.number}:${frame + 1}` });
 }

@@ -23,7 +23,7 @@ import { text } from "./words.js";
  * @property {(run: Run) => void} stop
  * @property {(number: number, digest: string, silent: boolean) => Promise<boolean>} keep write the first blocks of a run to the disk
  * @property {(number: number) => void} undo when a step is undone from a square
- * @property {() => Run[]} others runs that made takes to compare, and other whole ones
+ * @property {() => Run[]} others runs that made takes to compare, and others that are over
  * @property {() => void} ask for a forecast
  * @property {() => Signature | undefined} signature of what is set, as the server says
  */
@@ -274,7 +274,9 @@ export class Strip {
       before: before ?? 0,
       kept: keptBy(inputs.lock),
       most: this.inputs.mostBlocks,
-      events: this.isOn ? (this.run?.events ?? []) : [],
+      run: this.isOn ? this.run : null,
+      signature: this.acts.signature(),
+      isKnown: this.answer?.key === this.key,
       forecast: this.forecast,
       start: inputs.start,
     });

@@ -7,6 +7,7 @@ import { lockFor, nextTake, unlockFor } from "./strip_model.js";
 import { blocksText, text } from "./words.js";
 
 const LIFE = 6000; // ms of a message
+const LOCKED = [".", "t", "d", "w", "n", "c"]; // keys that do nothing at a locked block
 
 /**
  * Say why there is no other take yet.
@@ -52,12 +53,23 @@ export class StripActions {
       const item = this.items(number)
         .flat()
         .find((other) => other.key === key);
-      const isAsked = !item && key === "n" && number > keptBy(this.inputs.lock);
-      if (isAsked) sayAsked(takeOf(this.inputs.takes, number));
       item?.act();
-      return isAsked || Boolean(item);
+      return Boolean(item) || this.explain(number, key);
     }
     return true;
+  }
+
+  /**
+   * Say why a key does nothing at a block; whether there was anything to say.
+   * @param {number} number
+   * @param {string} key
+   */
+  explain(number, key) {
+    const isLocked = number <= keptBy(this.inputs.lock) && LOCKED.includes(key);
+    const isAsked = !isLocked && key === "n";
+    if (isLocked) toast("info", text("blockLocked", { number }), text("blockLockedDetail"), LIFE);
+    if (isAsked) sayAsked(takeOf(this.inputs.takes, number));
+    return isLocked || isAsked;
   }
 
   /**

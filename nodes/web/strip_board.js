@@ -2,7 +2,7 @@
 import { secondOf } from "./blocks.js";
 import { make, makeButton, nameElement } from "./dom.js";
 import { toast } from "./frontend.js";
-import { isAgain, isOld, nextTake } from "./strip_model.js";
+import { isAgain, isOld, nextTake, pictureOf } from "./strip_model.js";
 import { namesBlock } from "./prompt_lines.js";
 import { ShotCard } from "./shot_card.js";
 import {
@@ -42,7 +42,9 @@ const LIFE = 6000; // ms of a message
  * @property {number} before
  * @property {number} kept
  * @property {number} most
- * @property {BlockEvent[]} events
+ * @property {Run | null} run whose pictures are shown
+ * @property {Signature | undefined} signature of what is set
+ * @property {boolean} isKnown whether the signature is that of what is set by now, else the pictures stay
  * @property {Forecast | null} forecast
  * @property {VideoStart} start
  */
@@ -122,12 +124,16 @@ export class Board {
    * @param {number} from
    * @param {BoardState} state
    */
-  draw(i, shot, from, { events, forecast, start }) {
+  draw(i, shot, from, { run, signature, isKnown, forecast, start }) {
     const to = from + shot.marks.length - 1;
     const first = Math.max(1, from - this.before);
     const last = to - this.before;
     const made = Math.max(0, to - Math.max(from, this.before + 1) + 1); // by the run
     const second = secondOf(first, start);
+    const place = { first, last, before: this.before };
+    const event = run && made ? pictureOf(place, run, signature) : undefined;
+    const shown = event?.number ?? last;
+    if (isKnown || !run) this.cards[i].drawThumb(event);
     this.cards[i].draw({
       number: i + 1,
       first,
@@ -143,10 +149,9 @@ export class Board {
       least: Math.max(1, this.fixed - from + 1 - (shot.marks.length - made)),
       most: this.mostOf(made),
       lasts: to < this.fixed,
-      again: isAgain(forecast, first),
-      old: isOld(forecast, first),
+      again: isAgain(forecast, shown),
+      old: isOld(forecast, shown),
       oldLast: isOld(forecast, last),
-      event: events[first - 1],
     });
     this.drawButtons(i, shot);
   }

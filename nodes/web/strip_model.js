@@ -64,6 +64,37 @@ export function isAgain(forecast, number) {
 }
 
 /**
+ * The block whose picture stands for a shot: the last that the run made by the shot's line, in its place or else where it stood.
+ * If the run made none by it, the last in its place that no other shot's line made: the shot has other words. Where nobody knows the
+ * lines, it is the last in its place.
+ * @param {{ first: number, last: number, before: number }} shot its blocks, and how many of a clip the lines count before them
+ * @param {Run} run
+ * @param {Signature | null | undefined} now of what is set
+ */
+export function pictureOf({ first, last, before }, run, now) {
+  const then = run.info.signature;
+  /** @param {BlockEvent} event */
+  const isInPlace = ({ number }) => number >= first && number <= last;
+  if (!then || !now) return run.events.findLast(isInPlace);
+  /** @param {BlockEvent} event */
+  const lineOf = ({ number }) => lineAt(then, number + before);
+  const line = lineAt(now, first + before);
+  const own = run.events.filter((event) => lineOf(event) === line);
+  const lines = [now.positive, ...now.prompts.map(([, known]) => known)];
+  const ownerless = run.events.filter((event) => !lines.includes(lineOf(event)));
+  return own.findLast(isInPlace) ?? own.at(-1) ?? ownerless.findLast(isInPlace);
+}
+
+/**
+ * The hash of the line that a block is made by, as the lines count.
+ * @param {Signature} signature
+ * @param {number} block
+ */
+function lineAt({ prompts, positive }, block) {
+  return prompts.findLast(([from]) => from <= block)?.[1] ?? positive;
+}
+
+/**
  * @param {Inputs} inputs
  * @param {Run | null} run
  * @param {Forecast | null} forecast

@@ -105,7 +105,7 @@ def test_cards_leave_unordered_lines_to_the_text(page):
 
 
 def test_shot_shows_its_picture_and_is_locked(page):
-    assert of_cards(page["made"], "shown") == ["1:1", "4:1", "7:1"]
+    assert of_cards(page["made"], "shown") == ["3:7", "6:7", "9:7"]
     kept = page["kept"]
     assert kept["kept"] == "3"
     assert kept["locked"] == [
@@ -127,6 +127,7 @@ def test_pictures_made_for_another_prompt_are_marked_everywhere(page):
     assert {tuple(picture) for picture in of_cards(page["made"], "picture")} == {(False, "none")}
     shorter = page["shortened"]["shorter"]
     assert of_cards(shorter, "blocks") == [2, 3, 3]
+    assert of_cards(shorter, "shown") == ["2:7", "5:7", "8:7"]
     assert of_cards(shorter, "picture") == [[False, "none"], [True, "dashed"], [True, "dashed"]]
     assert shorter["old"] == [3, 4, 5, 6, 7, 8]
     assert (shorter["film"], page["shortened"]["large"]) == ([False, "dashed"], "dashed")

@@ -239,6 +239,14 @@ def test_another_take_remakes_its_block_and_later_ones(page):
     assert (numbers(made, "outlined"), made["next"]) == ([], "next run: nothing to remake")
 
 
+def test_pending_direction_shows_its_letter(page):
+    """Catches: a mark that the dimmed picture of its square covers, just while it waits for a run."""
+    before, directed, after = page["again"]["letters"]
+    assert [is_dimmed for is_dimmed, _ in (before, directed, after)] == [True, True, True]
+    assert max(before[1], after[1]) < 128, "without a letter the corner is the dimmed picture"
+    assert directed[1] > 200
+
+
 def test_the_strip_never_shows_two_runs_at_once(page):
     """What is out of order is not shown, but what the server says."""
     strays = page["strays"]

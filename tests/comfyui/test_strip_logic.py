@@ -184,6 +184,31 @@ def test_takes_compare_with_what_is_asked(modules, shown):
     assert call(modules, source, cases) == [[1, 2] if is_alike else [1] for _, is_alike in ALIKE]
 
 
+# How the run that made take 1 of blocks 1 to 4 ended, and whether it is over.
+ENDINGS = [
+    ({"done": {}}, True),
+    ({"done": {"stopped": True}}, True),
+    ({"done": {"failed": True}}, True),
+    ({"done": None, "ended": True}, True),
+    ({"done": None}, False),
+]
+
+
+def test_takes_of_a_broken_run_stay_known(modules):
+    """Catches: a take that is gone once another run is shown, as its own was interrupted after that block."""
+    source = f"""(ending) => {{
+      const asked = {{ directions: "", takes: "4:2" }};
+      const info = {{ run: "a", signature: {json.dumps(SIGNED)}, directions: "", takes: "" }};
+      const broken = {{ ...js.newRun(info, [1, 2, 3, 4].map((number) => ({{ number }}))), ...ending }};
+      const shown = js.newRun({{ ...info, ...asked, run: "b" }}, [1, 2, 3, 4].map((number) => ({{ number }})));
+      const now = {{ ...asked, signature: info.signature, kept: "" }};
+      const known = (number) => js.takesKnown(number, shown, js.earlierOf([broken, shown], shown), now);
+      return [4, 5].map((number) => known(number).map(([take]) => take));
+    }}"""
+    takes = call(modules, source, [ending for ending, _ in ENDINGS])
+    assert takes == [[[1, 2] if is_over else [2], []] for _, is_over in ENDINGS]
+
+
 # --- words
 
 
@@ -324,6 +349,36 @@ def test_a_part_leaves_a_number_as_height(modules):
       return [room.height, room.grown ?? null];
     }"""
     assert call(modules, source, [given for given, _ in ROOMS]) == [list(room) for _, room in ROOMS]
+
+
+# What the run's lines were, what they are now, a shot's blocks, a clip's before them, and the block of its picture.
+PICTURES = [
+    ([[4, "b"], [7, "c"]], [[4, "b"], [7, "c"]], (4, 6), 0, 6),
+    ([[4, "b"], [7, "c"]], [[6, "b"], [9, "c"]], (6, 8), 0, 6),  # the first shot is longer
+    ([[4, "b"], [7, "c"]], [[3, "b"], [6, "c"]], (3, 5), 0, 5),
+    ([[4, "b"], [7, "c"]], [[3, "b"], [6, "c"]], (1, 2), 0, 2),
+    ([[4, "b"], [7, "c"]], [[8, "b"], [11, "c"]], (8, 10), 0, 6),  # all of it stood elsewhere
+    ([[4, "b"], [7, "c"]], [[4, "c"], [7, "b"]], (4, 6), 0, 9),  # it is moved
+    ([[4, "b"], [7, "c"]], [[4, "c"]], (4, 6), 0, 9),  # the one before it is removed
+    ([[4, "b"], [7, "c"]], [[4, "new"], [7, "c"]], (4, 6), 0, 6),  # until it is made, the picture of its old words
+    ([[4, "b"], [7, "c"]], [[6, "new"], [9, "c"]], (6, 8), 0, 6),
+    ([[4, "b"], [7, "c"]], [[4, "new"], [7, "b"], [10, "c"]], (4, 6), 0, None),  # it is added
+    ([[4, "b"], [7, "b"]], [[4, "b"], [7, "b"]], (4, 6), 0, 6),
+    ([[6, "b"], [9, "c"]], [[6, "b"], [9, "c"]], (4, 6), 2, 6),
+    ([[6, "b"], [9, "c"]], [[8, "b"], [11, "c"]], (6, 8), 2, 6),
+    (None, [[6, "b"]], (6, 8), 0, 8),
+]
+
+
+def test_a_card_shows_its_own_shot(modules):
+    """Catches: a first frame, which is still the shot before; another shot's block after a change of length."""
+    source = """([then, now, [first, last], before]) => {
+      const sign = (prompts) => prompts && { prompts, positive: "a" };
+      const events = [1, 2, 3, 4, 5, 6, 7, 8, 9].map((number) => ({ number }));
+      const run = { info: { signature: sign(then) }, events };
+      return js.pictureOf({ first, last, before }, run, sign(now))?.number ?? null;
+    }"""
+    assert call(modules, source, [case[:4] for case in PICTURES]) == [number for *_, number in PICTURES]
 
 
 TAKES = [

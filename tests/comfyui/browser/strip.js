@@ -378,10 +378,39 @@ async function takeAgain(page) {
   await square(page, 6).focus();
   await page.keyboard.press("n");
   const asked = await look(page);
+  const letters = await markPending(page);
   await page.evaluate(() => document.activeElement.blur());
   await run(page);
   await settled(page);
-  return { asked, made: await look(page), events: (await known(page)).at(-1).events };
+  return { asked, letters, made: await look(page), events: (await known(page)).at(-1).events };
+}
+
+/** Block 8, which is to be remade, given to the large model and back to the router: its letter as drawn, before, with it and after. */
+async function markPending(page) {
+  await square(page, 8).focus();
+  await quiet(page);
+  const corners = [];
+  for (const key of ["", "t", "."]) {
+    if (key) await page.keyboard.press(key);
+    await quiet(page);
+    const isDimmed = await square(page, 8).evaluate((one) => getComputedStyle(one.querySelector("canvas")).filter !== "none");
+    corners.push([isDimmed, await brightestCorner(page, 8)]);
+  }
+  await square(page, 6).focus();
+  return corners;
+}
+
+/** The brightest pixel of a square's upper left corner, by its darkest channel: where its letter is. */
+async function brightestCorner(page, number) {
+  const picture = (await square(page, number).screenshot()).toString("base64");
+  return page.evaluate(async (data) => {
+    const bitmap = await createImageBitmap(await (await fetch(`data:image/png;base64,${data}`)).blob());
+    const pen = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
+    pen.drawImage(bitmap, 0, 0);
+    const pixels = pen.getImageData(2, 2, bitmap.width >> 2, bitmap.height >> 2).data;
+    const channels = Array.from({ length: pixels.length / 4 }, (_, i) => Math.min(...pixels.slice(4 * i, 4 * i + 3)));
+    return Math.max(...channels);
+  }, picture);
 }
 
 function known(page) {
