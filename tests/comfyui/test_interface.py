@@ -78,12 +78,36 @@ def test_news_of_other_runs_do_not_show(page):
     assert page["strayed"] == ROUTE
 
 
+def is_of_ours(scripts):
+    """Return whether our code called what wrote a notice, by the scripts on the stack; Vue's proxies are none."""
+    callers = [script for script in scripts if "/assets/vendor-" not in script]
+    return any(f"/extensions/{CNR}/" in script for script in callers[:2])
+
+
+OURS = f"http://127.0.0.1/extensions/{CNR}/older_graphs.js"
+WRITER, PROXY, CALLER = (f"http://127.0.0.1/assets/{name}-1.js" for name in ("litegraph", "vendor-vue-core", "app"))
+STACKS = [
+    ([OURS], True),
+    ([WRITER, OURS, CALLER], True),
+    ([WRITER, PROXY, OURS], True),
+    ([WRITER, PROXY, CALLER, OURS], False),
+]
+
+
+@pytest.mark.parametrize(("scripts", "is_ours"), STACKS)
+def test_notice_is_about_who_called(scripts, is_ours):
+    """Catches: a watch that takes ComfyUI's own calls for ours, or that sees none of ours."""
+    assert is_of_ours(scripts) == is_ours
+
+
 def test_no_notice_of_deprecation_is_about_us(page):
-    """ComfyUI's page has some of its own. Catches: a call of ours to what the page will take away."""
+    """ComfyUI's page has some of its own, of what its own code asks for while we hand a call on.
+
+    Catches: a call of ours to what the page will take away.
+    """
     notices = page["deprecated"]
     assert all(notice["scripts"] for notice in notices)
-    ours = [notice for notice in notices if any(f"/extensions/{CNR}/" in script for script in notice["scripts"])]
-    assert ours == []
+    assert [notice for notice in notices if is_of_ours(notice["scripts"])] == []
     assert [notice for notice in notices if CNR in notice["text"].lower()] == []
 
 

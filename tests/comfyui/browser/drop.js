@@ -93,8 +93,10 @@ function opened() {
 
 function shown() {
   const { graph, nodeOutputs } = window.app;
+  // Of strips out of sight too, which the page takes out of the document.
+  const strips = graph.nodes.flatMap(({ widgets = [] }) => widgets.filter(({ name }) => name === "route")).map(({ element }) => element);
   return {
     file: nodeOutputs[graph.nodes.find((node) => node.type === "SaveVideo").id].images[0],
-    outcomes: [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.outcome ?? null),
+    outcomes: strips.flatMap((strip) => [...strip.querySelectorAll(".sdvg-squares button")]).map((square) => square.dataset.outcome ?? null),
   };
 }

@@ -377,6 +377,7 @@ async function compareRuns(page) {
 async function takeAgain(page) {
   await square(page, 6).focus();
   await page.keyboard.press("n");
+  await quiet(page); // the server says what the next run changes
   const asked = await look(page);
   const letters = await markPending(page);
   await page.evaluate(() => document.activeElement.blur());
