@@ -61,6 +61,10 @@ export class Strip {
       lock: (number) => this.actions.lockItem(number),
       release: (number) => this.actions.releaseItem(number),
       choose: (number) => this.choose(number),
+      typing: () => {
+        this.refresh();
+        this.acts.ask();
+      },
       takes: (number) => this.takes.known(number).map(([take]) => take),
     });
     this.gate = new TauLine({
@@ -136,7 +140,7 @@ export class Strip {
 
   /** What is asked of the next run, as one text. */
   get key() {
-    return JSON.stringify([this.inputs.key, this.tau]);
+    return JSON.stringify([this.inputs.key, this.tau, this.board.draft]);
   }
 
   // --- what it shows
@@ -276,7 +280,7 @@ export class Strip {
       most: this.inputs.mostBlocks,
       run: this.isOn ? this.run : null,
       signature: this.acts.signature(),
-      isKnown: this.answer?.key === this.key,
+      isKnown: this.answer?.key === this.key && this.board.draft === null,
       forecast: this.forecast,
       start: inputs.start,
     });
