@@ -16,7 +16,7 @@ import {
 import { text } from "./words.js";
 
 /** @type {Record<string, string>} */
-const TEXT_OF = { SDVGPrompt: "text", SDVGPocketModels: "prompt" }; // type of node -> its widget with the prompt
+export const TEXT_OF = { SDVGPrompt: "text", SDVGPocketModels: "prompt" }; // type of node -> its widget with the prompt
 const SHOWN = ["blocks", "directions", "takes", "kept_blocks", "until_block"]; // the widgets that the strip shows
 const MOST_BLOCKS = 4096; // that the sampler takes, unless its widget says otherwise
 const LIFE = 6000; // ms of a message

@@ -33,6 +33,7 @@ import {
   shownOf,
   withNewest,
 } from "./runs.js";
+import { TEXT_OF } from "./node_inputs.js";
 import { Strip } from "./strip.js";
 import { idIn } from "./strip_takes.js";
 import { blocksText, text } from "./words.js";
@@ -332,7 +333,10 @@ async function ask() {
 async function hearAll() {
   const keys = [...strips.values()].map((strip) => ({ strip, key: strip.key }));
   const { output } = await promptNow();
-  for (const { strip } of keys) if (strip.tau !== null) tryTau(output, strip.node, strip.tau);
+  for (const { strip } of keys) {
+    if (strip.tau !== null) tryTau(output, strip.node, strip.tau);
+    if (strip.board.draft !== null) tryPrompt(output, strip.node, strip.board.draft);
+  }
   const answer = await askServer("/sdvg/runs", { method: "POST", body: JSON.stringify(output) });
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
   /** @type {{ runs: (RunInfo & { events: BlockEvent[], done: RunDone | null })[], asked: Record<string, Signature>,
@@ -377,6 +381,24 @@ function tryTau(output, node, tau) {
   const wire = output[idIn(output, node)]?.inputs.router;
   const router = Array.isArray(wire) ? output[wire[0]] : undefined;
   if (router) router.inputs["policy.tau"] = tau;
+}
+
+/**
+ * Put a prompt that is being typed in the place of the one that is set.
+ * @param {ApiPrompt} output
+ * @param {GraphNode} node
+ * @param {string} prompt
+ */
+function tryPrompt(output, node, prompt) {
+  const MOST_STEPS = 16;
+  let source = output[idIn(output, node)];
+  for (let steps = 0; steps < MOST_STEPS && source; steps += 1) {
+    const name = TEXT_OF[source.class_type];
+    if (name) source.inputs[name] = prompt;
+    const wire = name ? undefined : source.inputs.positive;
+    if (!Array.isArray(wire)) return;
+    source = output[wire[0]];
+  }
 }
 
 /**

@@ -11,6 +11,7 @@ import { blocksText, text } from "./words.js";
  * @property {() => void} lock
  * @property {() => void} cut
  * @property {() => void} prompt
+ * @property {() => void} typing in the prompt
  * @property {() => void} length
  * @property {(event: KeyboardEvent) => void} key in the prompt
  */
@@ -61,6 +62,7 @@ export class ShotCard {
     row.append(this.take, this.keep, this.cut);
     this.element.append(top, this.area, length, row);
     this.area.addEventListener("change", acts.prompt);
+    this.area.addEventListener("input", acts.typing);
     this.area.addEventListener("keydown", acts.key);
     this.count.addEventListener("change", acts.length);
     this.count.addEventListener("keydown", (event) => this.onCountKey(event));
@@ -86,6 +88,11 @@ export class ShotCard {
       this.title.focus({ preventScroll: true });
       this.title.dispatchEvent(new KeyboardEvent("keydown", event));
     }
+  }
+
+  /** Whether other words are typed in the prompt, and not entered yet. */
+  get isTyped() {
+    return document.activeElement === this.area && this.area.value.trim() !== this.prompt;
   }
 
   /** @param {ShownShot} shown */

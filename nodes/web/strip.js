@@ -61,6 +61,10 @@ export class Strip {
       lock: (number) => this.actions.lockItem(number),
       release: (number) => this.actions.releaseItem(number),
       choose: (number) => this.choose(number),
+      typing: () => {
+        this.refresh();
+        this.acts.ask();
+      },
       takes: (number) => this.takes.known(number).map(([take]) => take),
     });
     this.gate = new TauLine({
@@ -136,7 +140,7 @@ export class Strip {
 
   /** What is asked of the next run, as one text. */
   get key() {
-    return JSON.stringify([this.inputs.key, this.tau]);
+    return JSON.stringify([this.inputs.key, this.tau, this.board.draft]);
   }
 
   // --- what it shows
@@ -176,23 +180,11 @@ export class Strip {
     const isOther = bringsBack(this.forecast, this.run, this.acts.signature());
     const state = { hasRun: this.run !== null, isForgotten: this.isForgotten, bringsBack: isOther };
     this.view.showNext(inputs, this.forecast, state, this.refusal);
-    const key = inputs.start.clip ? "lengthAdded" : "length";
-    const seconds = secondOf(inputs.blocks + 1, { ...inputs.start, clipSeconds: null }).toFixed(1);
-    this.inputs.nameLength(this.lengthText(key, inputs.blocks, seconds));
+    this.inputs.nameLength(lengthText(inputs));
     this.view.sum(this.run);
     this.drawParts();
     const going = this.acts.others().some(isGoing) || Boolean(this.run && isGoing(this.run));
     this.view.offerStop({ going, stopping: Boolean(this.run?.stopping) });
-  }
-
-  /**
-   * @param {string} key
-   * @param {number} count
-   * @param {string} seconds
-   */
-  lengthText(key, count, seconds) {
-    const values = { count, seconds };
-    return key === "length" ? text("length", values) : text("lengthAdded", values);
   }
 
   drawParts() {
@@ -276,7 +268,7 @@ export class Strip {
       most: this.inputs.mostBlocks,
       run: this.isOn ? this.run : null,
       signature: this.acts.signature(),
-      isKnown: this.answer?.key === this.key,
+      isKnown: this.answer?.key === this.key && this.board.draft === null,
       forecast: this.forecast,
       start: inputs.start,
     });
@@ -377,4 +369,14 @@ export class Strip {
     this.player.turn(on);
     this.room.play(on);
   }
+}
+
+/**
+ * How long the video will be, or what is added to a clip.
+ * @param {Inputs} inputs
+ */
+function lengthText({ blocks: count, start }) {
+  const seconds = secondOf(count + 1, { ...start, clipSeconds: null }).toFixed(1);
+  const values = { count, seconds };
+  return start.clip ? text("lengthAdded", values) : text("length", values);
 }

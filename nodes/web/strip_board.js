@@ -19,6 +19,7 @@ import {
   shotAt,
   splitShot,
   startsOf,
+  writeBoard,
 } from "./shots.js";
 import { sayAsked } from "./strip_actions.js";
 import { openMenu } from "./strip_menu.js";
@@ -32,6 +33,7 @@ const LIFE = 6000; // ms of a message
  * @property {(number: number) => { text: string, problem: string, act: () => void } | null} lock what locks the blocks up to one
  * @property {(number: number) => MenuItem} release what unlocks one
  * @property {(number: number) => void} choose a block
+ * @property {() => void} typing as words are typed on a card
  * @property {(number: number) => number[]} takes of a block that exist
  */
 
@@ -97,6 +99,12 @@ export class Board {
     return this.cards.length;
   }
 
+  /** The whole prompt with the words that are typed on a card, and not entered yet; null without any. */
+  get draft() {
+    const i = this.cards.findIndex((card) => card.isTyped);
+    return i < 0 ? null : writeBoard(sayShot(this.board, i, this.cards[i].area.value)).text;
+  }
+
   /** @param {number} i */
   newCard(i) {
     const card = new ShotCard({
@@ -111,6 +119,7 @@ export class Board {
       lock: () => this.lock(i),
       cut: () => this.edit(cutShot(this.board, i, !this.board.shots[i].cut), i),
       prompt: () => this.say(i),
+      typing: () => this.acts.typing(),
       length: () => this.lengthen(i),
       key: (event) => this.onKey(i, event),
     });
@@ -422,7 +431,10 @@ export class Board {
     if (event.isComposing) return;
     const isTaken = event.key === "Enter" && !event.shiftKey;
     if (isTaken) this.say(i);
-    if (event.key === "Escape") area.value = prompt;
+    if (event.key === "Escape") {
+      area.value = prompt;
+      this.acts.typing();
+    }
     if (event.ctrlKey || event.metaKey) return;
     event.stopPropagation();
     if (isTaken) event.preventDefault();

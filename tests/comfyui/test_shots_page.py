@@ -121,6 +121,18 @@ def test_shot_shows_its_picture_and_is_locked(page):
     assert "3 from an earlier run" in page["again"]["legend"], "blocks 4 to 6 are as they were"
 
 
+def test_words_typed_on_a_card_are_forecast(page):
+    """Catches: *nothing to remake* over words being typed, until they are entered; a step to undo per letter."""
+    before, typed, escaped, entered, undone = page["draft"]["states"]
+    assert page["draft"]["typed"] == f"{SAND} in fog"
+    assert before["next"] == escaped["next"] == undone["next"] == "next run: nothing to remake"
+    assert typed["next"].startswith("next run: remakes blocks 7 to 9")
+    assert entered["next"].startswith("next run: remakes blocks 7 to 9")
+    assert typed["text"] == escaped["text"] == undone["text"] == before["text"]
+    assert entered["text"] == f"{before['text']} by day"
+    assert [step["undo"] - before["undo"] for step in (typed, escaped, entered, undone)] == [0, 0, 1, 0]
+
+
 def test_pictures_made_for_another_prompt_are_marked_everywhere(page):
     """Catches: another shot's picture on a card, square, film or enlarged, as if it were the shot's own."""
     assert (page["made"]["old"], page["made"]["film"]) == ([], [False, "none"])

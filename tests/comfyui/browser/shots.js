@@ -29,6 +29,7 @@ main(async (page, options) => {
   await page.waitForFunction(() => document.querySelectorAll(".sdvg-shot canvas:not(.blank)").length === 3);
   await quiet(page);
   const made = await look(page);
+  const draft = await draftPrompt(page);
   const tau = await dragTau(page);
   const shortened = await shorten(page, options);
   await press(card(page, 1).locator(".sdvg-shot-keep"), " ");
@@ -53,7 +54,7 @@ main(async (page, options) => {
   const names = await page.evaluate(nameAll);
   const counts = await count(page);
   await write(page, TEXT);
-  const seen = { one, opened, three, edits, undone, beside, after, disordered, made, tau, shortened, kept, again, closed, chosen, names, counts };
+  const seen = { one, opened, three, edits, undone, beside, after, disordered, made, draft, tau, shortened, kept, again, closed, chosen, names, counts };
   return { ...seen, renderers: await switchRenderers(page) };
 });
 
@@ -215,6 +216,35 @@ async function addAfter(page) {
   const typed = await look(page);
   await page.keyboard.press("Enter");
   return { added, typed, entered: await look(page) };
+}
+
+/** What the strip says of the next run while words are typed on the last card, as they go, and as others are entered; the steps to undo. */
+async function draftPrompt(page) {
+  const nextRun = () => document.querySelector(".sdvg-next").textContent;
+  const state = async () => ({ next: await page.evaluate(nextRun), text: (await look(page)).text, undo: (await page.evaluate(history)).undo });
+  const changed = async (was) => {
+    await page.waitForFunction((old) => !["", old].includes(document.querySelector(".sdvg-next").textContent), was, { timeout: 10000 }).catch(() => {});
+    await quiet(page, 700);
+    return state();
+  };
+  const area = card(page, 3).locator("textarea");
+  const states = [await state()];
+  await area.focus();
+  await page.keyboard.press("Control+End");
+  await page.keyboard.type(" in fog");
+  states.push(await changed(states[0].next));
+  const typed = await area.inputValue();
+  await page.keyboard.press("Escape");
+  states.push(await changed(states[1].next));
+  await area.focus();
+  await page.keyboard.press("Control+End");
+  await page.keyboard.type(" by day");
+  await page.keyboard.press("Enter");
+  states.push(await changed(states[2].next));
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("Control+z");
+  states.push(await changed(states[3].next));
+  return { states, typed };
 }
 
 /** The first shot made shorter after a run, so that its last picture stands where the next shot is; what a square offers; and undone. */
