@@ -56,6 +56,7 @@ def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
     known = settings_of(VideoRequest)
     values = {name: value for name, value in report.request.items() if name in known and value is not None}
     values.pop("route", None)
+    values.pop("shots", None)  # they come with the prompts
     files = [name for name in values if Path in known[name].kinds and values[name] not in known[name].choices]
     for name in files:
         file = values.pop(name)
@@ -67,7 +68,10 @@ def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
 def route_again(report: RunReport) -> Route:
     """Return the route of a report. Raises `BadInput` for a router of the user's own, or a route for each shot."""
     settings = _settings(report, "route")
-    if any("route" in shot for shot in report.settings.get("shots") or ()):
+    shots = report.settings.get("shots", [])
+    if not isinstance(shots, list) or not all(isinstance(shot, Mapping) for shot in shots):
+        raise BadInput(NO_SETTINGS)
+    if any("route" in shot for shot in shots):
         raise BadInput("a budget bought each shot its own route; add the same --budget")
     policy = settings.get("policy")
     if isinstance(policy, Mapping) and policy.get("kind") == Custom.__name__:

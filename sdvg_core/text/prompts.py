@@ -107,14 +107,14 @@ def read_prompt(text: str) -> PromptSchedule:
 
     Examples: `5: a storm`, `7 strength 0.6: a lake`, `12 cut: a harbour` (a new scene), `15 fresh #k3f: a bridge`
     (a shot that remembers nothing of those before it), `18 fresh #a from #k3f: ...` (it begins with that shot's
-    last frame). Other lines belong to the prompt before them. A line with a
-    strength may have no prompt. Raises `BadInput` for an invalid line.
+    last frame). Other lines belong to the prompt before them. A line with a strength may have no prompt. Raises
+    `BadInput` for an invalid line.
     """
     if not isinstance(text, str):
         raise BadInput(EMPTY)
     parts: list[tuple[int, str, list[str]]] = [(0, "", [])]
     cuts = []
-    shots = {0: Shot()}
+    fresh: dict[int, Shot] = {}
     for line in text_lines(text):
         match = PROMPT_LINE.fullmatch(line)
         if match is None:
@@ -126,18 +126,18 @@ def read_prompt(text: str) -> PromptSchedule:
         parts.append((start, match["strength"] or "", [match["prompt"]]))
         cuts += [start] if match["cut"] else []
         if match["shot"]:
-            shots[start] = Shot(start, match["shot"], match["origin"] or "")
+            fresh[start] = Shot(start, match["shot"], match["origin"] or "")
     texts = [(start, strength, "\n".join(lines).strip()) for start, strength, lines in parts]
     for start, strength, prompt in texts[1:]:
         if strength:
             read_strength(strength)
-        if start in cuts and start in shots:
+        if start in cuts and start in fresh:
             raise BadInput(f"block {start + 1} is cut and fresh; a fresh shot needs no cut, so leave that out")
-        if not prompt and (start in cuts or start in shots or not strength):
+        if not prompt and (start in cuts or start in fresh or not strength):
             raise BadInput(f"the line of block {start + 1} says nothing; write for example '4: the storm begins'")
     strengths = tuple((start, strength) for start, strength, _ in texts if strength)
     entries = tuple((start, prompt) for start, _, prompt in texts if prompt)
-    return PromptSchedule(entries, strengths, tuple(cuts), tuple(shots.values()))
+    return PromptSchedule(entries, strengths, tuple(cuts), tuple(({0: Shot()} | fresh).values()))
 
 
 def check_prompt(text: str) -> None:
@@ -216,4 +216,4 @@ def with_prompt_lines(request: VideoRequest, prompt: PromptSchedule) -> VideoReq
     if prompt.strengths:
         strength = strength_of(request.strength, prompt.strengths, restyles=bool(request.restyle))
         request = replace(request, strength=strength)
-    return replace(request, shots=shots_text(prompt.shots))
+    return replace(request, shots=shots_text(prompt.shots) or request.shots)

@@ -79,6 +79,7 @@ def render_blocks(
                 bar.block(record)
             if block.frames.shape[1]:
                 video.add(block.frames)
+            if block.frames.shape[1] and len(runs) > 1:
                 levels.setdefault(block.run, []).append(levels_of(block.frames))
             if record:
                 yield records[-1]

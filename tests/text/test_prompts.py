@@ -116,6 +116,15 @@ def test_first_line_names_the_first_shot():
     assert prompt.entries == ((0, "a sea"), (3, "a lake"))
 
 
+@pytest.mark.parametrize(("line", "cuts"), [("1 cut: a sea", (0,)), ("a sea\n1 strength 0.6:", ())])
+def test_line_of_block_1_is_no_fresh_shot(line, cuts):
+    """Catches: an older text refused, as the film's first shot begins there anyway."""
+    prompt = read_prompt(line)
+    assert prompt.texts == ("a sea",)
+    assert prompt.cuts == cuts
+    assert prompt.shots == (Shot(),)
+
+
 @pytest.mark.parametrize("line", ["2 fresh: air", "2 fresh air: a sea", "2 clip art: a cat", "2 fresh # a: b"])
 def test_older_texts_begin_no_shot(line):
     """Only a key after *fresh* does. Catches: a prompt of before there were shots that becomes one."""

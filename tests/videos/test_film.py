@@ -18,7 +18,7 @@ from sdvg_core.files.video import Mp4Writer, write_mp4
 from sdvg_core.pocket.trained_set import pocket_options
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Gate, Route
-from sdvg_core.text.prompts import read_prompt
+from sdvg_core.text.prompts import read_prompt, with_prompt_lines
 from sdvg_core.videos.stream import StreamBlock, Streamer
 from sdvg_core.weights.latents import load_latents, shots_of
 from sdvg_core.weights.model_files import ModelFiles
@@ -323,6 +323,13 @@ def test_edits_make_only_what_they_change(seed: int, base: list[str], tmp_path: 
         run = made(folder, [*base, *GATE, *words_of(film), "--reuse", str(tmp_path / str(number - 1))])
         assert [not block["reused"] for block in run.report["blocks"]] == blocks_made(film, before)
     same(run, made(tmp_path / "anew", [*base, *GATE, *words_of(film)]))
+
+
+def test_shots_of_a_request_need_no_prompt_lines() -> None:
+    """Catches: shots that Python states in a request, dropped without a word."""
+    stated = VideoRequest(shots="1:#0,4:#k3f")
+    assert with_prompt_lines(stated, read_prompt("a sea")).shots == "1:#0,4:#k3f"
+    assert with_prompt_lines(stated, read_prompt("a sea\n3 fresh #a: a lake")).shots == "1:#0,3:#a"
 
 
 # --- what it refuses
