@@ -72,6 +72,44 @@ def test_control_acts_unless_its_strength_is_zero(asked, words, controlled, tmp_
     assert report(tmp_path / "plain")["request"]["control"] is None
 
 
+def pictures(clip: Path, folder: Path, first: int, until: int) -> Path:
+    """Write frames of a clip as pictures 001.png and so on, from `first` up to `until`."""
+    folder.mkdir()
+    for number, frame in enumerate(read_footage(clip, 64, 64).pixels[first:until], 1):
+        Image.fromarray(frame.permute(1, 2, 0).numpy()).save(folder / f"{number:03}.png")
+    return folder
+
+
+@pytest.mark.parametrize(("origin", "frames"), [("", 9), (" from #0", 12)], ids=["fresh", "from"])
+def test_shot_obeys_its_part_of_the_control(words, written, tmp_path, origin, frames):
+    """Catches: a later shot that obeys, or keeps, the beginning of the control; one that begins a frame too late."""
+    clip = tmp_path / "long.mp4"
+    noise = torch.rand(9 + frames, 3, 64, 64, generator=torch.Generator().manual_seed(2))
+    write_mp4(clip, noise, fps=16)
+    mask = tmp_path / "mask.png"
+    Image.fromarray(np.repeat([[0] * 32 + [255] * 32], 64, axis=0).astype(np.uint8)).save(mask)
+    masked = override(words, "--control", str(clip), "--control-mask", str(mask))
+    written.clear()
+    film = override(masked, "--prompt", f"1: {PROMPT}\n2 fresh #a{origin}: {PROMPT}")
+    assert main([*film, "--output", str(tmp_path / "film")]) == 0
+    shown = torch.cat(written, dim=1)
+    written.clear()
+    part = pictures(clip, tmp_path / "part", 9, 9 + frames)
+    own = override(masked, "--control", str(part), "--prompt", f"1 fresh #a: {PROMPT}", "--blocks", "1")
+    if origin:
+        levels = shown[0, 8].clamp(0, 1).mul(255).round().byte().permute(1, 2, 0)
+        Image.fromarray(levels.numpy()).save(tmp_path / "start.png")
+        shutil.copy(part / "001.png", part / "000.png")  # of the start image, which the film does not show again
+        own = [*own, "--start-image", str(tmp_path / "start.png")]
+    assert main([*own, "--output", str(tmp_path / "alone")]) == 0
+    alone = torch.cat(written, dim=1)
+    if origin:
+        assert torch.equal(shown[:, -frames:], alone[:, -frames:])
+        return
+    assert torch.equal(latents(tmp_path / "film")[:, :, 3:], latents(tmp_path / "alone"))
+    assert torch.equal(shown[:, 9:], alone)
+
+
 def test_video_has_the_sound_of_its_control(words, tmp_path):
     control = tone(tmp_path / "control.mkv", "flac")
     assert main(override(words, "--control", str(control), "--output", str(tmp_path / "out"))) == 0
