@@ -82,7 +82,7 @@ def pictures(clip: Path, folder: Path, first: int, until: int) -> Path:
 
 @pytest.mark.parametrize(("origin", "frames"), [("", 9), (" from #0", 12)], ids=["fresh", "from"])
 def test_shot_obeys_its_part_of_the_control(words, written, tmp_path, origin, frames):
-    """Catches: a later shot that obeys, or keeps, the beginning of the control; one that begins a frame too late."""
+    """Catches: a later shot that obeys, or keeps, the beginning of the control, or a frame too late."""
     clip = tmp_path / "long.mp4"
     noise = torch.rand(9 + frames, 3, 64, 64, generator=torch.Generator().manual_seed(2))
     write_mp4(clip, noise, fps=16)
