@@ -24,7 +24,7 @@ from ..sdvg_core.settings.route import Custom, Route
 from ..sdvg_core.settings.schedules import SCHEDULES
 from .host.job import Job
 from .host.sockets import PromptEntry, PromptsSocket, ReportSocket, RouterSocket, StartSocket, router_of
-from .page.kept import check_kept, find_kept
+from .page.kept import check_kept, find_locks
 from .page.progress import output_of
 from .page.signature import signature
 from .run import run_job
@@ -122,8 +122,8 @@ class SpeculativeSampler(io.ComfyNode):
         if blocks is not None:
             check_directions(directions or "", blocks)
             read_takes(takes or "", blocks)
-        if kept := find_kept(kept_blocks or ""):
-            check_kept(kept, blocks, width, height)
+        for lock in find_locks(kept_blocks or "").values():
+            check_kept(lock, blocks, width, height)
         return True
 
     @classmethod

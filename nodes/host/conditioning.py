@@ -13,7 +13,7 @@ from torch import Tensor
 from ...sdvg_core.engine.inputs import ControlClip
 from ...sdvg_core.engine.types import Condition
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.settings.request import shots_text
+from ...sdvg_core.settings.request import Shot, shots_text
 from ...sdvg_core.text.prompts import Conditions, PromptSchedule, check_prompt
 from .sockets import PromptEntry
 
@@ -33,6 +33,8 @@ LATER_KEY = "sdvg_later"
 """Option with the `PromptEntry` of each later line."""
 STRENGTHS_KEY = "sdvg_strengths"
 """Option with the strengths stated in the lines, by block."""
+SHOTS_KEY = "sdvg_shots"
+"""Option with the `Shot` of each line that begins one afresh."""
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 DIFFERS = (
@@ -67,23 +69,29 @@ def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[li
 
 
 def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) -> list[list[Any]]:
-    """Return the CONDITIONING of the first line, with those of later lines attached. `encode`: a text to CONDITIONING.
-
-    Raises `BadInput` for shots that begin afresh, which the command line makes.
-    """
-    if shots_text(lines.shots):
-        raise BadInput(
-            "the prompt has fresh shots, which the command line makes; write '3 cut: ...' for a new scene"
-        )
+    """Return the CONDITIONING of the first line, with those of later lines attached. `encode`: a text to CONDITIONING."""
     (_, first), *later = lines.entries
     entries = tuple(PromptEntry(at, encode(text), "", at in lines.cuts) for at, text in later)
-    carried = {LATER_KEY: entries, STRENGTHS_KEY: lines.strengths}
+    shots = tuple(shot for shot in lines.shots if shot != Shot())
+    carried = {LATER_KEY: entries, STRENGTHS_KEY: lines.strengths, SHOTS_KEY: shots}
     return [[embedding, {**extras, **carried}] for embedding, extras in encode(first)]
 
 
 def strengths_of(prompts: Sequence[PromptEntry]) -> tuple[tuple[int, str], ...]:
     """Return pairs of block and strength stated in the prompts' lines."""
     return tuple(pair for entry in prompts for pair in _carried(entry.conditioning, STRENGTHS_KEY, _is_strength))
+
+
+def fresh_shots(prompts: Sequence[PromptEntry]) -> str:
+    """Return the shots that the prompts' lines begin afresh, as text."""
+    shots = [shot for entry in prompts for shot in _carried(entry.conditioning, SHOTS_KEY, _is_shot)]
+    starts = {shot.start for shot in shots}
+    first = () if 0 in starts else (Shot(),)
+    return shots_text([*first, *sorted(shots, key=lambda shot: shot.start)])
+
+
+def _is_shot(value: Any) -> bool:
+    return isinstance(value, Shot)
 
 
 def _is_strength(value: Any) -> bool:

@@ -19,7 +19,9 @@ from ...sdvg_core.loading.headers import Headers
 from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import AUTO, Execution
 from ...sdvg_core.settings.load import StatedKind
-from ...sdvg_core.settings.request import VideoRequest
+from ...sdvg_core.settings.request import VideoRequest, strength_of
+from ...sdvg_core.videos.start import LockedBlocks
+from .conditioning import strengths_of
 from .model import CONTROL, config_of, origin_of, preset_of
 from .sockets import PICTURE, RESTYLE, PromptEntry, RouterValue, StartValue
 from .vae import header_of
@@ -42,6 +44,11 @@ class KeptBlocks:
     given_frames: int
     clip: str
 
+    @property
+    def locked(self) -> LockedBlocks:
+        """The blocks as the core begins with them."""
+        return LockedBlocks(self.blocks, self.latents.float(), self.lead, self.given_frames, self.clip)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Job:
@@ -51,8 +58,7 @@ class Job:
     `request`: from the widgets, without router and start. `schedules`: by role, if they differ from the preset's.
     `draft_steps`: number of drafting steps; 0 for the preset's. `reuse_bytes`: host memory for results that later
     runs can re-use. `notes`: on inputs without effect. `execution`: only `kv_dtype`; ComfyUI decides the rest.
-    `kept`: blocks of an earlier run; the request is then for the blocks after them. `until_block`: the last block to
-    make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `makes_blocks`: False if it only
+    `locks`: by shot, its first blocks, of an earlier run. `until_block`: the last block to make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `makes_blocks`: False if it only
     shows locked ones. `api_prompt`: the prompt in API form; `prompt_id`, `signature`: of it, for the page.
     """
 
@@ -71,7 +77,7 @@ class Job:
     continue_from: dict[str, Any] | None = None
     start_image: Tensor | None = None
     start: StartValue | None = None
-    kept: KeptBlocks | None = None
+    locks: Mapping[str, KeptBlocks] = field(default_factory=dict)
     until_block: int = 0
     controlled: bool = False
     makes_blocks: bool = True
@@ -89,6 +95,11 @@ class Job:
         assert width is not None
         assert height is not None
         return width, height
+
+    @property
+    def kept_count(self) -> int:
+        """The number of locked blocks."""
+        return sum(lock.blocks for lock in self.locks.values())
 
     @property
     def models(self) -> dict[str, ModelPatcher]:
@@ -135,6 +146,12 @@ class Job:
     def restyles(self) -> bool:
         """True if it restyles a clip."""
         return self.start is not None and self.start.how == RESTYLE
+
+    @property
+    def strength(self) -> str:
+        """The strengths of restyling. Raises `BadInput` for those of prompt lines if no clip is restyled."""
+        usual = self.start.strength if self.start else ""
+        return strength_of(usual, strengths_of(self.prompts), restyles=self.restyles)
 
     @property
     def continues(self) -> bool:

@@ -15,7 +15,7 @@ from ...sdvg_core.engine.reuse import GIGABYTE
 from ...sdvg_core.errors import BadInput
 from ..host import reuse
 from .asked import Trace, asked_next
-from .forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, forecast_run, seconds_of
+from .forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, forecast_film, seconds_of
 from .live import RUNS, LiveRun, LiveRuns
 from .signature import SAMPLER, UNREADABLE, check_lines, signature
 
@@ -30,7 +30,7 @@ def ended(run: LiveRun, patchers: Iterable[ModelPatcher]) -> None:
     if run.trace is not None:
         run.trace.models = run.models
         run.trace.keys = None if reuse.STORE.refused else run.keys
-        run.trace.digests = list(run.beginnings)
+        run.trace.digests = run.digests
         RUNS.traces.append(run.trace)
 
 
@@ -94,9 +94,11 @@ def _by_run(
             continue
         asked = asked_next(prompt, node, made.asked, run.begin)
         # A copy of a sampler shows a run of the one that it was copied from.
-        if asked is None or (run.begin["node"] != node and asked.signature["all"] != made.asked.signature["all"]):
+        if asked is None or (
+            run.begin["node"] != node and asked[0].signature["all"] != made.asked[0].signature["all"]
+        ):
             continue
-        guess = forecast_run(asked, made, memory)
+        guess = forecast_film(asked, made, memory)
         name = run.begin["run"]
         seconds = seconds_of(guess, asked, made.asked, run.events, loading.get(name), decoding.get(name, []))
         forecasts[name] = {"blocks": guess.answers, "old": guess.old, "seconds": seconds}

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
-from ...sdvg_core.engine.plan import RunPlan
+from ...sdvg_core.engine.plan import most_handover
 from ...sdvg_core.engine.routing import PlannedBlock
 from ...sdvg_core.engine.types import Span
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.loading.headers import Headers
 from ...sdvg_core.memory.budget import BudgetedRun, route_for_budget
 from ...sdvg_core.settings.decision import Decision
-from ...sdvg_core.settings.request import ROUTE_DECIDES, Strength, check_directions, read_takes
+from ...sdvg_core.settings.request import (
+    FIRST_KEY,
+    ROUTE_DECIDES,
+    Shot,
+    Strength,
+    check_directions,
+    read_shots,
+    read_takes,
+)
 from ...sdvg_core.settings.route import Budget, Custom, Route, lower_handover
+from ...sdvg_core.videos.film import ResolvedFilm
+from ...sdvg_core.videos.resolve import budgeted_run
+from .locks import read_locks
 from .route_inputs import OLDER_INPUTS, route_of_prompt
-from .signature import UNREADABLE, router_inputs, signature
+from .signature import ANY_BLOCK, UNREADABLE, router_inputs, signature
 
 MOST_FORECAST = 4096
 NOWHERE = Span(0, 0, 1)
@@ -23,11 +36,12 @@ NOWHERE = Span(0, 0, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a run is asked for. Blocks count from 1.
+    """What the run of one shot is asked for. Its blocks count from 1.
 
-    `signature`: of its sampler. `known`: whether `route` is what decides; a router of another pack decides as it
-    did. `lock`: digest of the blocks before `first`, or empty. `before`: number of a clip's blocks before block 1,
-    as prompts count them; a start image is none. `route_start`: number of those before the route begins. `given`:
+    `key`, `origin`: see `Shot`. `start`: number of the film's blocks before it; `place`: of its shots. `signature`: of
+    its sampler. `known`: whether `route` is what decides; a router of another pack decides as it
+    did. `lock`: digest of the blocks before `first`, or empty. `before`: number of blocks before block 1, as prompts
+    count them: those of the film, and of a clip that it continues; a start image is none. `route_start`: number of those before the route begins. `given`:
     number of blocks that are decoded before block 1, a start image's too. `strengths`: of restyling, from block
     `first` on. `own_drafts`: whether drafts continue each other. `budgeted`: what a budget would be spent on; None
     without two models.
@@ -49,6 +63,10 @@ class Asked:
     most_handover: int = 0
     own_drafts: bool = False
     budgeted: BudgetedRun | None = None
+    key: str = FIRST_KEY
+    origin: str = ""
+    start: int = 0
+    place: int = 0
 
     @property
     def restyles(self) -> bool:
@@ -71,66 +89,105 @@ class Asked:
         )
 
     def shown(self, number: int) -> tuple[Any, ...]:
-        """Return what the prompts up to a block are."""
-        entries = (tuple(entry) for entry in self.signature["prompts"])
-        return self.signature["positive"], *(entry for entry in entries if entry[0] <= self.before + number)
+        """Return what the prompts up to a block are. They count from the shot's first one, wherever it stands."""
+        first = self.before + 1 if self.start else 1
+        lines = [(at, words) for at, words in self.signature["prompts"] if at <= self.before + number]
+        in_force = max((at for at, _ in lines if at <= first), default=0)
+        entries = [(max(at - first, 0), words) for at, words in lines if at in (ANY_BLOCK, in_force) or at > first]
+        return self.signature["positive"], *entries, *self._stretch
+
+    @property
+    def _stretch(self) -> tuple[Any, ...]:
+        """Of a clip to restyle, where in it the shot begins, and the strength in force there."""
+        if not self.restyles:
+            return ()
+        strengths = [strength for at, strength in self.signature["strengths"] if at <= self.before + 1]
+        return self.start, self.place, *strengths[-1:]
+
+    @property
+    def begins_with(self) -> Any:
+        """What the shot begins with, but for another one's last frame: the first has the film's start."""
+        return self.signature["start"] if self.place == 0 else None
 
 
 @dataclass(slots=True, eq=False)
 class Trace:
     """What a run of the sampler left: its decisions, by block, and whether the store has its results.
 
-    `keys`: of the store; None if some did not fit. `models`: weak references. `digests`: of its beginnings, from the
-    first block on.
+    `asked`: for each shot. `keys`: of the store; None if some did not fit. `models`: weak references. `digests`: of
+    the beginning of a shot up to each block.
     """
 
     run: str
-    asked: Asked
+    asked: tuple[Asked, ...]
     decisions: dict[int, Decision] = field(default_factory=dict)
     keys: tuple[str, ...] | None = ()
     models: tuple[Any, ...] = ()
     digests: list[str] = field(default_factory=list)
 
 
-def asked_of_run(
-    signature: Mapping[str, Any],
-    plan: RunPlan,
-    begin: Mapping[str, Any],
-    *,
-    target_steps: int,
-    most_handover: int,
-    own_drafts: bool,
-    budgeted: BudgetedRun | None,
-) -> Asked:
-    """Return what a planned run was asked for. `begin`: the fields of its first event."""
-    kept, _, lock = str(begin["kept"]).strip().partition(":")
-    return Asked(
-        signature=signature,
-        route=plan.route,
-        known=not isinstance(plan.route.policy, Custom),
-        blocks=begin["of"],
-        directions=begin["directions"],
-        strengths=plan.strengths,
-        route_start=plan.spans[0].index - plan.blocks[0].place,
-        takes={index + 1: take for index, take in read_takes(begin["takes"], begin["of"]).items()},
-        lock=lock,
-        first=int(kept or 0) + 1,
-        before=begin["before"],
-        given=len(plan.clip) - int(kept or 0),
-        target_steps=target_steps,
-        most_handover=most_handover,
-        own_drafts=own_drafts,
-        budgeted=budgeted,
-    )
+def asked_of_film(
+    signature: Mapping[str, Any], film: ResolvedFilm, begin: Mapping[str, Any], headers: Headers
+) -> tuple[Asked, ...]:
+    """Return what a film was asked for, by shot. `begin`: the fields of its first event. `headers`: of its models."""
+    locks = read_locks(str(begin["kept"]))
+    takes = read_takes(begin["takes"], begin["of"])
+    has_pair = len(headers.models) == 2
+    shots = []
+    start = 0
+    for place, run in enumerate(film.runs):
+        plan = run.plan
+        locked = run.start.locked_blocks
+        shot = read_shots(film.request.shots)[place]
+        _, lock = _lock_of(locks, shot.key, place)
+        before = begin["before"] + start
+        asked = Asked(
+            signature=signature,
+            route=plan.route,
+            known=not isinstance(plan.route.policy, Custom),
+            blocks=run.block_count,
+            directions=begin["directions"][start : start + run.block_count],
+            strengths=plan.strengths,
+            route_start=before if place or not plan.blocks else plan.spans[0].index - plan.blocks[0].place,
+            takes=_takes_of(takes, start, run.block_count),
+            lock=lock,
+            first=locked + 1,
+            before=before,
+            given=len(plan.clip) - locked,
+            target_steps=len(headers.shape("target").timesteps),
+            most_handover=most_handover(headers.shape("drafter"), headers.shape("target")),
+            own_drafts=film.request.drafter_context == "own",
+            budgeted=budgeted_run(run.request.blocks, headers, plan.lead) if has_pair else None,
+            key=shot.key,
+            origin=shot.origin,
+            start=start,
+            place=place,
+        )
+        shots.append(asked)
+        start += run.block_count
+    return tuple(shots)
 
 
-def asked_next(prompt: Mapping[str, Any], node_id: str, made: Asked, begin: Mapping[str, Any]) -> Asked | None:
-    """Return what a sampler of an API prompt asks for after the run `made`; None if the prompt does not tell.
+def _lock_of(locks: Mapping[str, tuple[int, str]], key: str, place: int) -> tuple[int, str]:
+    """Return number and digest of a shot's locked blocks. The first shot's lock may name none."""
+    lock = locks.get(key, (0, ""))
+    return lock if place or lock[0] else locks.get("", lock)
+
+
+def _takes_of(takes: Mapping[int, int], start: int, blocks: int) -> dict[int, int]:
+    """Return the takes of a shot's blocks, from 1. `takes`: of the film's, from 0."""
+    return {at + 1 - start: take for at, take in takes.items() if start <= at < start + blocks}
+
+
+def asked_next(
+    prompt: Mapping[str, Any], node_id: str, made: Sequence[Asked], begin: Mapping[str, Any]
+) -> tuple[Asked, ...] | None:
+    """Return what a sampler of an API prompt asks for after the film `made`; None if the prompt does not tell.
 
     A value that comes over a wire counts as that of the run if the wire is the same. `begin`: as above.
     """
     sampler = signature(prompt, node_id)
-    if sampler is None or sampler["wired"] != made.signature["wired"]:
+    if sampler is None or sampler["wired"] != made[0].signature["wired"]:
         return None
     inputs = prompt[node_id]["inputs"]
     of_run = {"blocks": begin["of"], "directions": begin["directions"], "takes": begin["takes"]}
@@ -146,30 +203,46 @@ def asked_next(prompt: Mapping[str, Any], node_id: str, made: Asked, begin: Mapp
         directions = "".join(str(values["directions"]).split()).lower()
         check_directions(directions, blocks)
         takes = read_takes(str(values["takes"]), blocks)
-        kept, _, lock = str(values["kept_blocks"]).strip().partition(":")
-        first = int(kept or 0) + 1
-        budgeted = _next_budgeted(made, blocks, first)
-        route, known = _next_route(prompt, inputs.get("router"), sampler, made, budgeted)
+        locks = read_locks(str(values["kept_blocks"]))
+        given = begin["before"]
+        shots = [shot for shot in read_shots(sampler["shots"]) if shot.start < given + blocks]
+        starts = [0, *(shot.start - given for shot in shots[1:]), blocks]
+        if min(stop - start for start, stop in pairwise(starts)) < 1:
+            return None
+        of_shots = []
+        for place, (shot, (start, stop)) in enumerate(zip(shots, pairwise(starts), strict=True)):
+            earlier = next((asked for asked in made[1:] if place and asked.key == shot.key), made[0])
+            like = _as_later(earlier, given + start, shot) if place else earlier
+            kept, lock = _lock_of(locks, shot.key, place)
+            budgeted = _next_budgeted(like, stop - start, kept + 1)
+            route, known = _next_route(prompt, inputs.get("router"), sampler, earlier, budgeted)
+            asked = replace(
+                like,
+                signature=sampler,
+                route=route,
+                known=known,
+                blocks=stop - start,
+                directions=directions[start:stop],
+                takes=_takes_of(takes, start, stop - start),
+                lock=lock,
+                first=kept + 1,
+                budgeted=budgeted,
+                key=shot.key,
+                origin=shot.origin,
+                start=start,
+                place=place,
+            )
+            of_shots.append(asked)
     except UNREADABLE:
         return None
-    return Asked(
-        signature=sampler,
-        route=route,
-        known=known,
-        blocks=blocks,
-        directions=directions,
-        strengths=made.strengths,
-        route_start=made.route_start,
-        takes={index + 1: take for index, take in takes.items()},
-        lock=lock,
-        first=first,
-        before=made.before,
-        given=made.given,
-        target_steps=made.target_steps,
-        most_handover=made.most_handover,
-        own_drafts=made.own_drafts,
-        budgeted=budgeted,
-    )
+    return tuple(of_shots)
+
+
+def _as_later(asked: Asked, before: int, shot: Shot) -> Asked:
+    """Return what a shot after the first one is asked for, like another; no clip comes before it."""
+    budgeted = asked.budgeted and replace(asked.budgeted, given_blocks=0, route_blocks=0)
+    given = 1 if shot.origin else 0
+    return replace(asked, first=1, before=before, route_start=before, given=given, budgeted=budgeted)
 
 
 def _next_budgeted(made: Asked, blocks: int, first: int) -> BudgetedRun | None:

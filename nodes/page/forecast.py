@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from ...sdvg_core.engine.routing import (
@@ -53,18 +54,30 @@ class EarlierRuns:
         self.scores = dict[Key, dict[Frames, Scores]]()
         self.decisions = dict[Key, Decision]()
         self.locks = dict[str, int]()
-        self.courses = dict[str, list[int]]()
+        self.courses = dict[str, list[list[int]]]()
 
     def learn(self, trace: Trace, at_hand: int) -> None:
         """Take in what a run made. `at_hand`: how surely the store has it."""
-        asked = trace.asked
-        history = self.start(asked)
-        course = self._before(asked.first - 1, history)
+        courses = list[list[int]]()
+        ends = dict[str, int]()
+        for asked in trace.asked:
+            course = self._learn_shot(asked, trace.decisions, ends.get(asked.origin, UNKNOWN_NAME), at_hand)
+            if len(course) == asked.blocks:
+                ends[asked.key] = course[-1]
+            courses.append(course)
+        self.courses[trace.run] = courses
+        self.locks |= dict(zip(trace.digests, chain.from_iterable(courses), strict=False))
+
+    def _learn_shot(self, asked: Asked, decisions: Mapping[int, Decision], frame: int, at_hand: int) -> list[int]:
+        """Take in a shot, and return the names of its course. `decisions`: by the film's block. `frame`: of its origin."""
+        begun = self.start(asked, frame)
+        course = self._before(asked.first - 1, begun)
+        history = begun
         for number in range(asked.first, asked.blocks + 1):
-            decision = trace.decisions.get(number)
+            decision = decisions.get(asked.start + number)
             if decision is None:
                 break
-            block = Place(asked, number, history)
+            block = Place(asked, number, history, begun)
             for name in block.made_by(decision):
                 self.latents[name] = max(at_hand, self.latents.get(name, ABSENT))
             if decision.scored:
@@ -72,18 +85,23 @@ class EarlierRuns:
             self.decisions[block.decision] = decision
             history = block.after(block.latents_of(decision))
             course.append(history)
-        self.courses[trace.run] = course
-        self.locks |= dict(zip(trace.digests, course, strict=False))
+        return course
 
-    def start(self, asked: Asked) -> int:
-        """Return the name of the blocks that a run begins after."""
-        return self.locks.get(asked.lock, hash(asked.lock))
+    def start(self, asked: Asked, frame: int = UNKNOWN_NAME) -> int:
+        """Return the name of what a shot begins after: locked blocks, or else the last frame of another shot.
+
+        `frame`: name of the course that ends in that frame.
+        """
+        if asked.lock:
+            return self.locks.get(asked.lock, hash(asked.lock))
+        return hash(("frame", frame)) if asked.origin else hash(asked.lock)
 
     def _before(self, kept: int, history: int) -> list[int]:
         """Return the names of locked blocks, as far as the run that made them is known."""
         if not kept:
             return []
-        known = [course[:kept] for course in self.courses.values() if history in course[kept - 1 : kept]]
+        shots = chain.from_iterable(self.courses.values())
+        known = [course[:kept] for course in shots if history in course[kept - 1 : kept]]
         return known[0] if known else [*[UNKNOWN_NAME] * (kept - 1), history]
 
     def as_if_kept(self) -> EarlierRuns:
@@ -99,7 +117,9 @@ class EarlierRuns:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A block of a run, after the blocks that `history` names, and the names of what may be made there.
+    """A block of a shot, after the blocks that `history` names, and the names of what may be made there.
+
+    `begun`: name of what the shot begins after.
 
     A name is a hash of all that latents follow from, so equal names are equal latents. Where a restyled clip ends, a
     TAEHV encodes its last frames in another way; `as_if_longer`: as it would without that end, or with one here.
@@ -108,6 +128,7 @@ class Place:
     asked: Asked
     number: int
     history: int
+    begun: int
     as_if_longer: bool = False
 
     @property
@@ -131,7 +152,7 @@ class Place:
         if not self.asked.own_drafts:
             return self._name("draft", self.history)
         takes = [self.asked.takes.get(number, 1) for number in range(self.asked.first, self.number)]
-        return self._name("draft", self.asked.lock, *takes)
+        return self._name("draft", self.begun, *takes)
 
     @property
     def scores(self) -> Key:
@@ -164,7 +185,8 @@ class Place:
         elif self.handover:  # of which the whole draft has the beginning too
             draft = [(self._name("begun", self.draft, self.handover), whole)]
         if draft and self.asked.own_drafts:  # each goes on from the one before
-            earlier = [Place(self.asked, number, self.history) for number in range(self.asked.first, self.number)]
+            numbers = range(self.asked.first, self.number)
+            earlier = [replace(self, number=number, as_if_longer=False) for number in numbers]
             draft += [(block.kept_draft(self.asked.route.handover),) for block in earlier]
         return [*draft, (self.latents_of(decision),)]
 
@@ -179,7 +201,8 @@ class Place:
         asked = self.asked
         take = asked.takes.get(self.number, 1)
         ends = asked.restyles and (self.number == asked.blocks) != self.as_if_longer
-        return hash((asked.signature["rest"], asked.shown(self.number), take, self.number, ends, *parts))
+        shot = asked.key, asked.begins_with, asked.shown(self.number)
+        return hash((asked.signature["rest"], shot, take, self.number, ends, *parts))
 
 
 # --- the walk
@@ -190,6 +213,7 @@ class Branch:
     """A course that the next run may take: the name of its latents so far, and its decisions."""
 
     history: int
+    begun: int
     past: tuple[Decision, ...] = ()
 
 
@@ -201,19 +225,45 @@ class Forecast:
     old: int | None
 
 
-def walk(asked: Asked, memory: EarlierRuns) -> Iterator[tuple[str, set[int]]]:
-    """Yield the answer for each block that is made, and the names that its course may have if it is known."""
-    branches = {Branch(memory.start(asked))}
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What is known of a shot after some block. `answer`: on the block. `names`: that its latents so far may have.
+
+    `is_lost`: whether it may be another, which no run made.
+    """
+
+    answer: str
+    names: frozenset[int]
+    is_lost: bool = False
+
+
+def walk_film(film: Sequence[Asked], memory: EarlierRuns) -> Iterator[list[Course]]:
+    """Yield the courses of each shot, by block; of locked blocks, which stay, the name of the last one alone."""
+    ends = dict[str, Course]()
+    for asked in film:
+        frame = ends.get(asked.origin, Course(STAYS, frozenset({UNKNOWN_NAME})))
+        begun = Course(STAYS, frozenset(memory.start(asked, name) for name in frame.names), frame.is_lost)
+        if asked.lock:
+            begun = replace(begun, is_lost=False)
+        locked = [Course(STAYS, frozenset()) for _ in range(asked.first - 2)] + [begun] * (asked.first > 1)
+        courses = [*locked, *walk(asked, memory, begun)]
+        ends[asked.key] = courses[-1]
+        yield courses
+
+
+def walk(asked: Asked, memory: EarlierRuns, begun: Course) -> Iterator[Course]:
+    """Yield the course after each block of a shot that is made. `begun`: what it begins after."""
+    branches = {Branch(name, name) for name in begun.names}
     # Whether some branch ended in latents that no run made. All that follows there is new; of own drafts, perhaps not.
-    is_lost = False
+    is_lost = begun.is_lost
     for number in range(asked.first, asked.blocks + 1):
         if len(branches) > MOST_BRANCHES:
-            yield MAY_CHANGE, {branch.history for branch in branches}
+            yield Course(MAY_CHANGE, frozenset(branch.history for branch in branches), is_lost)
             continue
         answers = {MAY_CHANGE if asked.own_drafts else CHANGES} if is_lost else set()
         after = set[Branch]()
         for branch in branches:
-            block = Place(asked, number, branch.history)
+            block = Place(asked, number, branch.history, branch.begun)
             own_answers, known, new = _look_up(block, branch.past, memory)
             answers |= own_answers
             after |= known
@@ -223,7 +273,8 @@ def walk(asked: Asked, memory: EarlierRuns) -> Iterator[tuple[str, set[int]]]:
                 answers |= other_answers if known else set()  # by the Wan VAE, they are the same latents
                 after |= known
         branches = after
-        yield answers.pop() if len(answers) == 1 else MAY_CHANGE, {branch.history for branch in branches}
+        answer = answers.pop() if len(answers) == 1 else MAY_CHANGE
+        yield Course(answer, frozenset(branch.history for branch in branches), is_lost)
 
 
 def _look_up(block: Place, past: tuple[Decision, ...], memory: EarlierRuns) -> tuple[set[str], set[Branch], bool]:
@@ -237,7 +288,7 @@ def _look_up(block: Place, past: tuple[Decision, ...], memory: EarlierRuns) -> t
         if memory.has([(latents,)]) == ABSENT:
             new = True
         else:
-            branches.add(Branch(block.after(latents), (*past, decision)))
+            branches.add(Branch(block.after(latents), block.begun, (*past, decision)))
     return answers, branches, new
 
 
@@ -293,43 +344,52 @@ def decide_by(route: Route, planned: PlannedBlock, scores: Mapping[Frames, Score
         return None
 
 
-def forecast_run(asked: Asked, made: Trace, memory: EarlierRuns) -> Forecast:
-    """Forecast a run, and compare it with one that was `made`."""
-    answers = STAYS * (asked.first - 1) + "".join(answer for answer, _ in walk(asked, memory))
-    course = memory.courses.get(made.run, [])
-    if asked.first > 1 and memory.start(asked) not in course[asked.first - 2 : asked.first - 1]:
-        return Forecast(answers=answers, old=1)
+def forecast_film(film: Sequence[Asked], made: Trace, memory: EarlierRuns) -> Forecast:
+    """Forecast a film, and compare it with one that was `made`."""
+    answers = "".join(course.answer for courses in walk_film(film, memory) for course in courses)
+    shown = list(chain.from_iterable(memory.courses.get(made.run, [])))
     # Other noise or another model, which are the whole video's, make no picture one of something else.
-    alike = replace(asked, signature={**asked.signature, "rest": made.asked.signature["rest"]})
-    for number, (_, names) in enumerate(walk(alike, memory.as_if_kept()), asked.first):
-        if number > len(course):
-            break
-        if course[number - 1] not in names:
-            return Forecast(answers=answers, old=number)
+    rest = made.asked[0].signature["rest"]
+    alike = [replace(asked, signature={**asked.signature, "rest": rest}) for asked in film]
+    for asked, courses in zip(alike, walk_film(alike, memory.as_if_kept()), strict=True):
+        of_shot = shown[asked.start : asked.start + asked.blocks]
+        differ = [
+            number
+            for number, (name, course) in enumerate(zip(of_shot, courses, strict=False), 1)
+            if number > asked.first - 2 and name not in course.names
+        ]
+        if differ:
+            # Locked blocks are of one film: if the last of them are others, so may all be.
+            return Forecast(answers=answers, old=asked.start + (1 if differ[0] < asked.first else differ[0]))
     return Forecast(answers=answers, old=None)
 
 
 def seconds_of(
     forecast: Forecast,
-    asked: Asked,
-    made: Asked,
+    film: Sequence[Asked],
+    made: Sequence[Asked],
     events: Sequence[Mapping[str, Any]],
     loading: float | None,
     decoding: Sequence[int],
 ) -> float | None:
-    """Return about how many seconds a run takes, by the blocks of the run `made`; None: not known.
+    """Return about how many seconds a film takes, by the blocks of the film `made`; None: not known.
 
     `loading`: seconds to load its models; None if its results are gone. `decoding`: see `answers.forecast`.
     """
-    first = next((at for at, answer in enumerate(forecast.answers) if answer != STAYS), asked.blocks)
     fresh = [event for event in events if not event["reused"]]
-    if loading is None or MAY_CHANGE in forecast.answers or asked.signature["rest"] != made.signature["rest"]:
+    if loading is None or MAY_CHANGE in forecast.answers or film[0].signature["rest"] != made[0].signature["rest"]:
         return None
-    unchanged = asked.given + first
-    decodes = decoding[unchanged] if unchanged < len(decoding) else first
+    new = [number for number, answer in enumerate(forecast.answers, 1) if answer != STAYS]
+    unchanged = len(forecast.answers) - len(new)
+    decodes = unchanged
+    if len(film) > 1:
+        decodes = min([*decoding[-1:], unchanged])
+    elif film[0].given + unchanged < len(decoding):
+        decodes = decoding[film[0].given + unchanged]
     parts = [loading, decodes * _mean(fresh, "decode", None) if decodes else 0.0]
-    for number in range(first + 1, asked.blocks + 1):
-        letter = asked.planned(number).direction
+    for number in new:
+        asked = next(asked for asked in reversed(film) if asked.start < number)
+        letter = asked.planned(number - asked.start).direction
         author = AUTHORS.get(letter) or (author_of(events[number - 1]) if number <= len(events) else None)
         parts.append(_mean(fresh, "seconds", author))
     return sum(parts) if all(map(math.isfinite, parts)) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,10 +15,11 @@ from torch import Tensor
 from ...sdvg_core.engine.plan import Lead
 from ...sdvg_core.engine.types import Span, plan_spans
 from ...sdvg_core.errors import BadInput, see
-from ...sdvg_core.settings.request import read_takes
+from ...sdvg_core.settings.request import read_shots
 from ...sdvg_core.weights.latents import lead_metadata, load_latents, read_lead, save_latents
 from ..host.job import Job, KeptBlocks
 from .live import RUNS
+from .locks import read_locks
 
 UNREAD = "The locked blocks begin with the start that they were made from; the one that is wired in has no effect."
 FOLDER = "sdvg/kept"
@@ -57,23 +57,22 @@ def beginnings_of(
     return beginnings
 
 
-def find_kept(text: str, gone: str = NO_KEPT_FILE) -> KeptBlocks | None:
-    """Return the blocks named by `text`, such as "5:0123456789abcdef", or None if it is empty.
+def find_locks(text: str, gone: str = NO_KEPT_FILE) -> dict[str, KeptBlocks]:
+    """Return the blocks named by `text`, by key of their shot; see `read_locks`.
 
     Look them up in the runs that the page remembers, then on disk. Raises `BadInput` if they are not there, with the
     sentence `gone`.
     """
-    if not text.strip():
-        return None
-    match = re.fullmatch(r"([1-9][0-9]{0,5}):([0-9a-f]{16})", text.strip())
-    if match is None:
-        raise BadInput(f"the locked blocks are {text!r:.60}; lock blocks on the strip, or empty the field")
-    name = match[2]
+    return {key: _find(blocks, name, gone) for key, (blocks, name) in read_locks(text).items()}
+
+
+def _find(blocks: int, name: str, gone: str) -> KeptBlocks:
+    """Return kept blocks by their number and digest. Raises `BadInput` if they are not there."""
     kept = next((run.beginnings[name] for run in RUNS.now() if name in run.beginnings), None)
-    kept = kept or _read_lock(name, int(match[1]))
-    if kept is None or kept.blocks != int(match[1]):
-        blocks = "block 1" if match[1] == "1" else f"blocks 1 to {match[1]}"
-        raise BadInput(gone.format(blocks=blocks) + see("A lock or a film is gone"))
+    kept = kept or _read_lock(name, blocks)
+    if kept is None or kept.blocks != blocks:
+        sentence = gone.format(blocks="block 1" if blocks == 1 else f"blocks 1 to {blocks}")
+        raise BadInput(sentence + see("A lock or a film is gone"))
     return kept
 
 
@@ -139,29 +138,25 @@ def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: 
         raise BadInput(f"the locked blocks have {sizes}; use their size, or unlock them")
 
 
-def with_kept(job: Job, text: str) -> Job:
-    """Return the job for the blocks after the kept ones. Write these to disk if the page has not.
-
-    If there are none, it is for one more, which is planned and not made.
-    """
-    kept = find_kept(text)
-    if kept is None:
+def with_locks(job: Job, text: str) -> Job:
+    """Return the job with its locked blocks. Write these to disk if the page has not."""
+    first_key = read_shots(job.request.shots)[0].key
+    locks = find_locks(text)
+    if first_key in locks and "" in locks:
+        raise BadInput(f"the first shot, {first_key}, has two locks; leave one of them out")
+    job = replace(job, locks={key or first_key: lock for key, lock in locks.items()})
+    if not locks:
         return job
     request = job.request
-    check_kept(kept, request.blocks, request.width, request.height)
+    for lock in locks.values():
+        check_kept(lock, request.blocks, request.width, request.height)
     if job.start is not None and job.start.strength:
         raise BadInput("blocks of a restyled clip cannot be locked; unlock them, or remove SDVG Start")
-    write_kept(kept)
-    takes = read_takes(request.takes, request.blocks).items()
-    request = replace(
-        request,
-        blocks=max(1, request.blocks - kept.blocks),
-        directions=request.directions[kept.blocks :],
-        takes=", ".join(f"{at + 1 - kept.blocks}:{take}" for at, take in takes if at >= kept.blocks),
-    )
-    job = replace(job, kept=kept, request=request)
+    for lock in locks.values():
+        write_kept(lock)
+    first_lock = job.locks.get(first_key)
     wired = any(start is not None for start in (job.start, job.start_image, job.continue_from))
-    if kept.clip or not wired:
+    if first_lock is None or first_lock.clip or not wired:
         return job
     return replace(job, continue_from=None, start_image=None, start=None, notes=(*job.notes, UNREAD))
 

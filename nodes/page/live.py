@@ -40,7 +40,8 @@ class LiveRun:
 
     `begin`: fields of its first event, among them the ids `run`, `node` and `workflow`; `done`: of its last.
     `clip_frames`: number of its frames that belong to the clip it continues. `models`, `keys`, `pixel_keys`: cache
-    keys for the forecast in `reuse`. `beginnings`: its kept blocks by digest; see `kept`. `trace`: what it left for the
+    keys for the forecast in `reuse`. `beginnings`: its kept blocks by digest; see `kept`. `digests`: of the beginning of
+    its shot up to each block. `trace`: what it left for the
     forecast; None if its signature is not known.
     """
 
@@ -54,6 +55,7 @@ class LiveRun:
     keys: tuple[str, ...] = ()
     pixel_keys: list[str] = field(default_factory=list)
     beginnings: dict[str, KeptBlocks] = field(default_factory=dict)
+    digests: list[str] = field(default_factory=list)
     trace: Trace | None = None
 
     def add_sprite(self, number: int, frames: Tensor) -> dict[str, int]:

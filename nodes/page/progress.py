@@ -79,9 +79,9 @@ class NodeProgress:
             self._passes += 1
             self._bar.update_absolute(self._done * self._steps_per_block + min(self._passes, self._steps_per_block))
 
-    def block(self, record: BlockRecord, frames: Tensor) -> None:
-        """Show a finished block with its frames `b f c h w`: preview of the last one, text, and event."""
-        self._done += 1
+    def block(self, number: int, record: BlockRecord, frames: Tensor) -> None:
+        """Show a finished block, from 1, with its frames `b f c h w`: preview of the last one, text, and event."""
+        self._done = number
         self._passes = 0
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
         self._bar.update_absolute(self._done * self._steps_per_block)
@@ -96,9 +96,9 @@ class NodeProgress:
             event["sprite"] = self.live.add_sprite(self._done, frames)
         self._add(event)
 
-    def kept_block(self, frames: Tensor) -> None:
-        """Show a block kept from an earlier run, with its frames `b f c h w`."""
-        self._done += 1
+    def kept_block(self, number: int, frames: Tensor) -> None:
+        """Show a block kept from an earlier run, from 1, with its frames `b f c h w`."""
+        self._done = number
         sprite = self.live.add_sprite(self._done, frames)
         self._add({**KEPT_EVENT, "number": self._done, "of": self._blocks, "sprite": sprite})
 
@@ -117,7 +117,7 @@ class NodeProgress:
             "stopped": blocks < wanted,
             "seconds": report.seconds.total,
             "speed_up": report.speed_up,
-            "digests": list(self.live.beginnings),
+            "digests": self.live.digests,
             "clip_frames": self.live.clip_frames,
         }
         self._send(DONE_EVENT, self.live.done)

@@ -12,7 +12,7 @@ from server import PromptServer
 
 from ...sdvg_core.errors import BadInput
 from .answers import Check, forecast, refusals
-from .kept import FORGOTTEN, find_kept, write_kept
+from .kept import FORGOTTEN, find_locks, write_kept
 from .live import RUNS, LiveRuns
 
 logger = logging.getLogger(__name__)
@@ -88,8 +88,8 @@ def answer_keep(asked: Any) -> web.Response:
             400, 'to lock blocks, send how many and their digest, such as {"blocks": "5:0123456789abcdef"}'
         )
     try:
-        kept = find_kept(blocks, FORGOTTEN)
-        return web.json_response({"bytes": write_kept(kept) if kept else 0})
+        sizes = [write_kept(lock) for lock in find_locks(blocks, FORGOTTEN).values()]
+        return web.json_response({"bytes": sizes[-1] if sizes else 0})
     except BadInput as error:
         return refuse(404, str(error))
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.text.prompts import read_prompt
+from ...sdvg_core.settings.request import Shot, read_shots, shots_text
+from ...sdvg_core.text.prompts import PromptSchedule, read_prompt
 from .route_inputs import OLDER_INPUTS
 
 SAMPLER = "SDVGSpeculativeSampler"
@@ -19,6 +20,10 @@ PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
 """Class -> input of nodes whose prompt may have several lines."""
 OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
 """Inputs that say what is asked of single blocks."""
+ANY_BLOCK = 0
+"""Block of a prompt that may begin at any."""
+STARTS = ("continue_from", "start_image", "start")
+"""Inputs of which one says what the film begins with."""
 UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, RecursionError, BadInput)
 """What reading a prompt raises if it is none."""
 
@@ -27,16 +32,19 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
     """Return the signature of a sampler in an API prompt, or None if `node_id` is not a valid sampler.
 
     `all`: hash of everything. `router`: of the router without `tau`; `tau`: None if it is not known. `scorer`: of
-    what scores. `prompts`: pairs of first block, from 1, and hash. `wired`: of the inputs in `OF_BLOCKS` that come
-    over a wire. `rest`: of all else; `positive`: of the part of it that is the video's own prompt.
+    what scores. `prompts`: pairs of first block, from 1 (see `ANY_BLOCK`), and hash. `strengths`: pairs of first block, from 1, and
+    strength that the lines state. `shots`: as text, see `read_shots`. `wired`: of the inputs in `OF_BLOCKS` that come
+    over a wire. `rest`: of all else; `positive`: of the part of it that encodes the video's prompts, without those
+    that can be read; `start`: of what the film begins with.
     """
     try:
         if prompt[node_id]["class_type"] != SAMPLER:
             return None
-        graph = _Graph(prompt)
         inputs = dict(prompt[node_id]["inputs"])
-        prompts = [*graph.lines(inputs.get("positive")), *graph.schedule(inputs.pop("prompt_schedule", None))]
-        prompts.sort()
+        graph = _Graph(prompt, inputs.get("positive"))
+        schedule = inputs.pop("prompt_schedule", None)
+        prompts = sorted([*graph.lines(inputs.get("positive")), *graph.schedule(schedule)])
+        texts = graph.texts(inputs.get("positive"), schedule)
         inputs.pop("reuse_gb", None)  # does not change the video
         rest = {name: graph.value(value) for name, value in inputs.items()}
         of_blocks = [rest.pop(name, "") for name in OF_BLOCKS]
@@ -45,25 +53,45 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
         scorer = graph.scorer(inputs.get("router"))
     except UNREADABLE:
         return None
-    parts = {"rest": _hash(rest), "router": _hash(router), "tau": tau, "wired": _hash(wired), "prompts": prompts}
+    parts = {
+        "rest": _hash(rest),
+        "router": _hash(router),
+        "tau": tau,
+        "wired": _hash(wired),
+        "prompts": prompts,
+        "strengths": sorted((at + 1, strength) for text in texts for at, strength in text.strengths),
+        "shots": shots_text(_shots(texts)),
+    }
     hashes = {"all": _hash([of_blocks, parts]), **parts}
-    return {**hashes, "positive": _hash(rest.get("positive")), "scorer": _hash(scorer)}
+    start = [rest.get(name) for name in STARTS]
+    return {
+        **hashes,
+        "positive": _hash(rest.get("positive")),
+        "start": _hash(start) if any(start) else "",
+        "scorer": _hash(scorer),
+    }
 
 
 def check_lines(prompt: Mapping[str, Any], node_id: str) -> None:
     """Raise `BadInput` for lines of a sampler's prompt that cannot be read."""
     inputs = prompt[node_id]["inputs"]
-    graph = _Graph(prompt)
-    graph.lines(inputs.get("positive"))
-    graph.schedule(inputs.get("prompt_schedule"))
+    texts = _Graph(prompt).texts(inputs.get("positive"), inputs.get("prompt_schedule"))
+    read_shots(shots_text(_shots(texts)))
+
+
+def _shots(texts: Iterable[PromptSchedule]) -> list[Shot]:
+    """Return the shots that lines of prompts begin."""
+    fresh = {shot.start: shot for text in texts for shot in text.shots if shot != Shot()}
+    return [shot for _, shot in sorted(({0: Shot()} | fresh).items())]
 
 
 class _Graph:
     """Hashes of the nodes of an API prompt, each over everything upstream of it."""
 
-    def __init__(self, prompt: Mapping[str, Any]) -> None:
+    def __init__(self, prompt: Mapping[str, Any], positive: Any = None) -> None:
         self._prompt = prompt
         self._hashes = dict[str, str]()
+        self._read = self._prompt_node(positive)  # its text is compared by block, and no part of its hash
 
     def value(self, value: Any) -> Any:
         """Return the hash and output index of the node wired to an input, or its value as ComfyUI normalises it."""
@@ -78,7 +106,7 @@ class _Graph:
             inputs = {key: self.value(value) for key, value in node["inputs"].items() if value != ""}
             key = PROMPTS.get(node["class_type"])
             if key and isinstance(text := inputs.get(key), str) and text.strip():
-                inputs[key] = read_prompt(text).texts[0]
+                inputs[key] = "" if name == self._read else read_prompt(text).texts[0]
             self._hashes[name] = _hash([node["class_type"], inputs])
         return self._hashes[name]
 
@@ -103,17 +131,30 @@ class _Graph:
             if name not in decides and not name.startswith("policy.")
         }
 
-    def lines(self, wire: Any) -> list[tuple[int, str]]:
-        """Return pairs of first block, from 1, and hash for the lines of a prompt after the first."""
+    def _prompt_node(self, wire: Any) -> str | None:
+        """Return the node that encodes the prompt at the end of a wire; None for one that we cannot read."""
         node: Mapping[str, Any] = self._prompt[wire[0]] if isinstance(wire, list) else {}
         inputs = node.get("inputs", {})
         if "positive" in inputs and node["class_type"] not in PROMPTS:
-            return self.lines(inputs["positive"])  # WanVaceToVideo and others pass it on
-        text = inputs.get(PROMPTS.get(node.get("class_type", "")))
-        if not isinstance(text, str) or not text.strip():
+            return self._prompt_node(inputs["positive"])  # WanVaceToVideo and others pass it on
+        return wire[0] if node.get("class_type") in PROMPTS else None
+
+    def texts(self, wire: Any, schedule: Any) -> list[PromptSchedule]:
+        """Return the prompts that can be read, of a wire and of the prompt schedule at the end of another."""
+        name = self._prompt_node(wire)
+        node: Mapping[str, Any] = self._prompt[name] if name else {}
+        text = node.get("inputs", {}).get(PROMPTS.get(node.get("class_type", "")))
+        here = [read_prompt(text)] if isinstance(text, str) and text.strip() else []
+        entry: Mapping[str, Any] = self._prompt[schedule[0]]["inputs"] if isinstance(schedule, list) else {}
+        return [*here, *(self.texts(entry.get("conditioning"), entry.get("schedule")) if entry else [])]
+
+    def lines(self, wire: Any) -> list[tuple[int, str]]:
+        """Return pairs of first block, from 1, and hash for the lines of a prompt."""
+        texts = self.texts(wire, None)
+        if not texts:
             return []
-        read = read_prompt(text)
-        starts = sorted({at for at, _ in (*read.entries[1:], *read.strengths)})
+        (read,) = texts
+        starts = sorted({at for at, _ in (*read.entries, *read.strengths)})
         # A line's own words alone, whatever others there are.
         parts: list[Mapping[int, object]] = [
             dict(read.entries),
@@ -123,16 +164,17 @@ class _Graph:
         return [(at + 1, _hash([part.get(at) for part in parts])) for at in starts]
 
     def schedule(self, wire: Any) -> list[tuple[int, str]]:
-        """Return such pairs for a prompt schedule; an entry whose block is not known counts from block 1."""
+        """Return such pairs for a prompt schedule; an entry whose block is not known counts for all."""
         if not wire:
             return []
         name = self.node(wire[0])
         node = self._prompt[wire[0]]
         inputs = node["inputs"]
         if node["class_type"] != "SDVGPromptSchedule" or not isinstance(inputs["from_block"], int):
-            return [(1, name)]
+            return [(ANY_BLOCK, name)]
         text = [self.value(inputs["conditioning"]), self.value(inputs["text"])]
-        here = [(inputs["from_block"], _hash(text)), *self.lines(inputs["conditioning"])]
+        lines = [line for line in self.lines(inputs["conditioning"]) if line[0] > 1]
+        here = [(inputs["from_block"], _hash(text)), *lines]
         return [*self.schedule(inputs.get("schedule")), *here]
 
 

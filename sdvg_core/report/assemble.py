@@ -66,12 +66,14 @@ def assemble_report(
     request: Mapping[str, Any],
     load: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
+    numbers: Sequence[int] = (),
     joins: Sequence[ShotJoin] = (),
 ) -> RunReport:
     """Return the report of the runs of a film. `parts`: settings of their models and devices, as JSON values.
 
     `request`, `load`: what was asked, as JSON values with files by name. `kept`: `blocks` and
-    `digest` of the blocks kept from an earlier run. `joins`: of every shot that was made, but for the first.
+    `digest` of the blocks kept from an earlier run. `numbers`: of the blocks to make in the film, from 1, if others
+    than the first are kept, or left out. `joins`: of every shot that was made, but for the first.
     """
     run = runs[0]
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
@@ -96,11 +98,12 @@ def assemble_report(
             "drafter_context": run.drafter_context,
             "latent_frames_given": run.plan.lead.frames,
             **({"kept": dict(kept)} if kept else {}),
+            **({"block_numbers": list(numbers)} if numbers else {}),
         },
         versions=versions,
         blocks=tuple(records),
         fps=fps,
-        notes=(*_route_notes(len(spans), records, kept), *notes, *_join_notes(shots, joins)),
+        notes=(*_route_notes(len(spans), records, kept, numbers), *notes, *_join_notes(shots, joins)),
     )
 
 
@@ -141,13 +144,18 @@ def _join_notes(shots: Sequence[Mapping[str, Any]], joins: Sequence[ShotJoin]) -
         yield f"Steps at the joins, in levels of 255: {'; '.join(steps)}."
 
 
-def _route_notes(blocks: int, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:
+def _route_notes(
+    blocks: int, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None, numbers: Sequence[int]
+) -> Iterator[str]:
     before = kept["blocks"] if kept else 0
+    numbers = numbers or range(before + 1, before + blocks + 1)
     if kept:
-        yield f"{_were(range(1, before + 1))} locked: taken from an earlier run, latents {kept['digest']}."
+        locked = [number for number in range(1, before + blocks + 1) if number not in numbers]
+        yield f"{_were(locked)} locked: taken from an earlier run, latents {kept['digest']}."
     if len(records) < blocks:
-        yield f"Stopped after block {before + len(records)} of {before + blocks}, as asked."
-    if reused := [place for place, record in enumerate(records, before + 1) if record.reused]:
+        last = numbers[len(records) - 1] if records else numbers[0] - 1
+        yield f"Stopped after block {last} of {max(numbers[-1], before + blocks)}, as asked."
+    if reused := [number for number, record in zip(numbers, records, strict=False) if record.reused]:
         whose = "their" if len(reused) > 1 else "its"
         yield f"{_were(reused)} made by an earlier run and used again; {whose} seconds do not count."
     unscored = [record.decision.frame_scores.count(None) for record in records if record.decision.accepted]

@@ -166,6 +166,10 @@ class RunReport:
 
     def number_of(self, record: BlockRecord) -> int:
         """Return a block's number as shown to users, from 1. Of a continued clip, only kept blocks count."""
+        numbers = self.settings.get("block_numbers")
+        if isinstance(numbers, list) and len(numbers) >= len(self.blocks) and {*map(type, numbers)} == {int}:
+            place = next(place for place, block in enumerate(self.blocks) if block is record)
+            return int(numbers[place])
         kept = self.settings.get("kept")
         blocks = kept.get("blocks") if isinstance(kept, Mapping) else 0
         first = self.blocks[0].span.index

@@ -7,17 +7,19 @@ directions and strengths count the blocks of the film; each run gets its part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
-from ..engine.plan import Lead, Roles, RunPlan, has_partial_blocks
+from ..engine.inputs import ControlClip
+from ..engine.plan import NO_TARGET_BLOCK, Lead, Roles, RunPlan, has_partial_blocks
 from ..engine.protocols import Engine
 from ..engine.reuse import Reuse
 from ..engine.run import Run
@@ -31,20 +33,23 @@ from ..files.video import check_video_size
 from ..loading.headers import Headers
 from ..settings.request import Shot, VideoRequest, read_shots, read_takes, strength_part
 from ..settings.route import Route
-from ..weights.latents import LatentsFile, SavedShot, load_latents, read_lead, shots_of
+from ..weights.latents import SavedShot, load_latents, read_lead, shots_in
 from .control import ControlFootage, padding_note
-from .resolve import ReadControl, ResolvedRequest, plan_of, resolve_request, size_of
+from .resolve import WHOLE, ReadControl, ResolvedRequest, plan_of, resolve_request, size_of
 from .start import (
     NOTHING,
     ExtendedStart,
     FrameStart,
     LatentStart,
+    LockedBlocks,
     PictureStart,
     ReadStart,
     RestyledStart,
     Start,
     pixel_count,
 )
+
+NO_LOCKS: Mapping[str, LockedBlocks] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,15 +109,53 @@ class ResolvedFilm:
         return Roles().union(*(run.plan.models_needed for run in self.runs))
 
     @property
+    def given(self) -> int:
+        """The number of blocks of the clip that is continued."""
+        run = self.runs[0]
+        stop = run.plan.spans[0].index if run.plan.blocks else run.plan.clip[-1].index + 1
+        return stop - run.start.locked_blocks
+
+    @property
     def new_indices(self) -> range:
         """The indices of the new blocks; those of a clip that is continued come before."""
-        first = self.runs[0].plan.new_indices.start
-        return range(first, first + self.request.blocks)
+        return range(self.given, self.given + self.request.blocks)
 
     @property
     def has_partial_blocks(self) -> bool:
         """True if a handover, or fewer steps, would leave the target only a part of some block."""
         return any(has_partial_blocks(run.plan) for run in self.runs)
+
+    def up_to(self, block: int) -> ResolvedFilm:
+        """Return the shot with a block of the film, from 1, up to that block, after the shots that it begins from.
+
+        No other shot matters to it. Raises `BadInput` for a block that is not made.
+        """
+        number, within = self._place(block)
+        wanted = {number}
+        for at in range(number, 0, -1):
+            if at in wanted and (origin := self.runs[at].shot.origin):
+                wanted.add(next(of for of, run in enumerate(self.runs) if run.shot.key == origin))
+        runs = [run.up_to(within) if at == number else run for at, run in enumerate(self.runs) if at in wanted]
+        return replace(self, runs=tuple(runs))
+
+    def _place(self, block: int) -> tuple[int, int]:
+        """Return the run that makes a block of the film, and the block's number there, from 1.
+
+        Raises `BadInput` if none does.
+        """
+        first = 0
+        makes = []
+        for number, run in enumerate(self.runs):
+            locked = run.start.locked_blocks
+            if first + locked < block <= first + run.block_count:
+                return number, block - first
+            if run.plan.blocks:
+                makes.append(f"{first + locked + 1} to {first + run.block_count}")
+            first += run.block_count
+        if not makes:
+            raise BadInput(f"until_block is {block}, and every block is locked; set it to 0, or unlock some")
+        made = f"the run makes blocks {' and '.join(makes)}"
+        raise BadInput(f"until_block is {block}, and {made}; choose one of these, or 0 for all")
 
     def with_request(self, request: VideoRequest, notes: Sequence[str] = ()) -> ResolvedFilm:
         """Return the film for a request that differs in its seed, with more notes."""
@@ -170,13 +213,41 @@ def resolve_film(request: VideoRequest, headers: Headers) -> ResolvedFilm:
     start, continued = _start(request)
     shot = continued[-1].shot
     read_control = partial(_control, request) if request.control else None
-    if request.shots:
-        runs = _resolve_shots(request, headers, start, shot, read_control)
-    else:
-        runs = (resolve_request(request, headers, start=start, shot=shot, read_control=read_control),)
+    runs = resolve_runs(request, headers, start=start, shot=shot, read_control=read_control)
     check_video_size(runs[0].width, runs[0].height)
     of_clip = f"The clip has {len(continued)} shots: the last one, {shot.key}, goes on, and is shown alone."
     return ResolvedFilm(request=request, runs=runs, more=(of_clip,) if continued[1:] else ())
+
+
+def resolve_runs(
+    request: VideoRequest,
+    headers: Headers,
+    *,
+    start: Start | ReadStart = NOTHING,
+    shot: Shot = WHOLE,
+    read_control: ReadControl | None = None,
+    controls: Sequence[ControlClip] = (),
+    locks: Mapping[str, LockedBlocks] = NO_LOCKS,
+) -> tuple[ResolvedRequest, ...]:
+    """Resolve the run of each shot of a film.
+
+    `start`: of the first one. `shot`: of the clip that is continued. `locks`: by key, the first blocks of shots,
+    which are not made again. For `read_control` and `controls` see `resolve_request`. Raises `BadInput` for a film
+    that the models cannot make.
+    """
+    if check_locks(request, locks) or request.shots:
+        return _resolve_shots(request, headers, start, shot, read_control, controls, locks)
+    return (
+        resolve_request(request, headers, start=start, shot=shot, read_control=read_control, controls=controls),
+    )
+
+
+def check_locks(request: VideoRequest, locks: Mapping[str, LockedBlocks]) -> bool:
+    """Return whether blocks are locked. Raises `BadInput` for those of a shot that the film does not have."""
+    shots = read_shots(request.shots)
+    if others := locks.keys() - {shot.key for shot in shots}:
+        raise BadInput(f"blocks of the shot {min(others)} are locked, and the film has none; unlock them")
+    return bool(locks)
 
 
 def _resolve_shots(
@@ -185,69 +256,102 @@ def _resolve_shots(
     start: Start | ReadStart,
     first_shot: Shot,
     read_control: ReadControl | None,
+    controls: Sequence[ControlClip],
+    locks: Mapping[str, LockedBlocks],
 ) -> tuple[ResolvedRequest, ...]:
     """Resolve the run of each shot. `first_shot`: of the clip that is continued."""
+    if controls and request.shots:
+        fault = "a control in the conditioning is one clip's, and the film has fresh shots"
+        raise BadInput(f"{fault}; write cut in place of fresh, or leave WanVaceToVideo out")
     width, height = size_of(request, headers, start)
     if not isinstance(start, Start):
         start = start(width, height)
     control = read_control(width, height) if read_control else None
-    whole, _ = plan_of(request, headers, start)
+    first_lock = locks.get(read_shots(request.shots)[0].key)
+    begun = first_lock.start(start) if first_lock else start
+    whole, _ = plan_of(_after(request, first_lock), headers, begun)
     stride = headers.vae.temporal_stride
-    parts = _parts(request, whole)
-    frames = _frames_shown(parts, whole, start, stride)
+    parts = _parts(request, whole.new_indices.start - begun.locked_blocks)
+    frames = _frames_shown(parts, whole, begun, stride)
     _check_length(start, control, sum(frames), stride * whole.spans[0].frames)
     runs = []
     shown = 0
+    block = 0
     for number, (shot, part) in enumerate(parts):
         until = None if part is parts[-1][1] else shown + frames[number]
+        lock = locks.get(shot.key)
+        if lock and lock.blocks > part.blocks:
+            fault = f"{count(lock.blocks, 'block')} of the shot {shot.key} are locked, and it has {part.blocks}"
+            raise BadInput(f"{fault}; make it longer, or unlock some")
+        before = _start_of(start, shot, shown, until)
+        if isinstance(before, RestyledStart):
+            before = replace(before, strength=strength_part(before.strength, block, block + part.blocks))
         run = resolve_request(
-            part,
+            _after(part, lock),
             headers,
-            start=_start_of(start, shot, part, shown, until),
+            start=lock.start(before) if lock else before,
             shot=first_shot if shot == Shot() else shot,
             read_control=None if control is None else partial(_control_of, control, shown, until),
+            controls=controls,
         )
-        runs.append(run)
+        runs.append(_without_locked(run, part.blocks) if lock else run)
         shown += frames[number]
+        block += part.blocks
     _check_blocks(runs)
     return tuple(runs)
 
 
-def _parts(request: VideoRequest, whole: RunPlan) -> list[tuple[Shot, VideoRequest]]:
-    """Return the shots that are made, each with its part of the request. `whole`: a plan of all blocks as one run.
+def _parts(request: VideoRequest, given: int) -> list[tuple[Shot, VideoRequest]]:
+    """Return the shots that are made, each with its part of the request. `given`: number of blocks of a clip.
 
     Raises `BadInput` for a shot that begins before the second new block.
     """
-    new = whole.new_indices
-    shots = [shot for shot in read_shots(request.shots) if shot.start < new.stop]
+    shots = [shot for shot in read_shots(request.shots) if shot.start < given + request.blocks]
     for shot in shots[1:]:
-        if shot.start <= new.start:
-            fault = (
-                f"shot {shot.key} begins at block {shot.start + 1}, and the clip has {count(new.start, 'block')}"
-            )
-            raise BadInput(f"{fault}; begin it at block {new.start + 2} or later, or leave the clip out")
+        if shot.start <= given:
+            fault = f"shot {shot.key} begins at block {shot.start + 1}, and the clip has {count(given, 'block')}"
+            raise BadInput(f"{fault}; begin it at block {given + 2} or later, or leave the clip out")
+    starts = [0, *(shot.start - given for shot in shots[1:]), request.blocks]
+    parts = [_part(request, first, stop) for first, stop in pairwise(starts)]
+    return list(zip(shots, parts, strict=True))
+
+
+def _part(request: VideoRequest, first: int, stop: int) -> VideoRequest:
+    """Return the request for the blocks `first` to `stop`, from 0, of a film."""
     takes = read_takes(request.takes, request.blocks)
-    starts = [0, *(shot.start - new.start for shot in shots[1:]), request.blocks]
-    parts = []
-    for shot, (first, stop) in zip(shots, pairwise(starts), strict=True):
-        own_takes = ",".join(f"{at - first + 1}:{take}" for at, take in takes.items() if first <= at < stop)
-        part = replace(
-            request,
-            blocks=stop - first,
-            directions=request.directions[first:stop],
-            takes=own_takes,
-            strength=strength_part(request.strength, first, stop),
-            shots="",
-        )
-        parts.append((shot, part))
-    return parts
+    return replace(
+        request,
+        blocks=stop - first,
+        directions=request.directions[first:stop],
+        takes=",".join(f"{at - first + 1}:{take}" for at, take in takes.items() if first <= at < stop),
+        strength=strength_part(request.strength, first, stop),
+        shots="",
+    )
+
+
+def _after(request: VideoRequest, lock: LockedBlocks | None) -> VideoRequest:
+    """Return the request for the blocks after locked ones; if none is left, for one more, which is not made."""
+    if lock is None:
+        return request
+    if lock.blocks >= request.blocks:
+        return replace(request, blocks=1, directions="", takes="", shots="")
+    return _part(request, lock.blocks, request.blocks)
+
+
+def _without_locked(run: ResolvedRequest, blocks: int) -> ResolvedRequest:
+    """Return the run of a shot of `blocks` blocks without its locked ones, which may have used the target."""
+    notes = tuple(note for note in run.notes if note != NO_TARGET_BLOCK)
+    return replace(run.up_to(blocks), notes=notes)
 
 
 def _frames_shown(
     parts: Sequence[tuple[Shot, VideoRequest]], whole: RunPlan, start: Start, stride: int
 ) -> list[int]:
-    """Return the number of pixel frames that the video shows of each shot."""
-    first = replace(whole, blocks=whole.blocks[: parts[0][1].blocks])
+    """Return the number of pixel frames that the video shows of each shot.
+
+    `start`: of `whole`, the film as one run.
+    """
+    first = replace(whole, blocks=whole.blocks[: parts[0][1].blocks - start.locked_blocks])
     latent_frames = [(shot, part.blocks * whole.spans[0].frames) for shot, part in parts[1:]]
     later = [stride * frames if shot.origin else pixel_count(frames, stride) for shot, frames in latent_frames]
     return [pixel_count(first.stop, stride) - start.padding(first, stride), *later]
@@ -261,7 +365,7 @@ def _check_length(start: Start, control: ControlFootage | None, frames: int, blo
         padding_note(control.footage.frames, frames, block, "control")
 
 
-def _start_of(start: Start, shot: Shot, part: VideoRequest, first: int, until: int | None) -> Start:
+def _start_of(start: Start, shot: Shot, first: int, until: int | None) -> Start:
     """Return the start of one shot: of a clip to restyle, its pixel frames `first` to `until`.
 
     Raises `BadInput` for a shot of a restyled clip that would begin with another's last frame.
@@ -269,7 +373,7 @@ def _start_of(start: Start, shot: Shot, part: VideoRequest, first: int, until: i
     if isinstance(start, RestyledStart):
         if shot.origin:
             raise BadInput(f"shot {shot.key} is restyled and from {shot.origin}; leave 'from {shot.origin}' out")
-        return RestyledStart(start.footage.part(first, until), part.strength)
+        return replace(start, footage=start.footage.part(first, until))
     if shot.origin:
         return FrameStart()
     return NOTHING if shot.start else start
@@ -282,7 +386,7 @@ def _control_of(control: ControlFootage, first: int, until: int | None, width: i
 
 def _check_blocks(runs: Sequence[ResolvedRequest]) -> None:
     """Raise `BadInput` if blocks of the shots have different lengths, as some shots need no target."""
-    sizes = {run.plan.spans[0].frames for run in runs}
+    sizes = {span.frames for run in runs for span in run.plan.spans}
     if len(sizes) > 1:
         keys = ", ".join(run.shot.key for run in runs if "target" not in run.plan.models_needed)
         fault = f"the drafter alone makes the shots {keys}, in blocks shorter than the target's"
@@ -297,16 +401,16 @@ def _start(request: VideoRequest) -> tuple[Start | ReadStart, list[SavedShot]]:
     clip = request.continue_from
     if clip and clip.suffix.lower() == ".safetensors":
         file = load_latents(clip)
-        shots = shots_of(file)
-        return _last_shot(file, shots[-1]), shots
+        shots = shots_in(file.metadata, file.latents)
+        return start_after(shots[-1], file.latents.float(), read_lead(file.metadata, file.latents)), shots
     return _start_in_pixels(request), [SavedShot(Shot(), 0)]
 
 
-def _last_shot(file: LatentsFile, last: SavedShot) -> LatentStart:
-    """Return the start that goes on with the last shot of saved latents."""
-    latents = file.latents.float()[:, :, last.first :]
+def start_after(last: SavedShot, latents: Tensor, lead: Lead) -> LatentStart:
+    """Return the start that goes on with the last shot of saved latents `b c t h w`. `lead`: of the first shot."""
     if last.first == 0:
-        return LatentStart(latents, read_lead(file.metadata, file.latents))
+        return LatentStart(latents, lead)
+    latents = latents[:, :, last.first :]
     frames = latents.shape[2]
     return LatentStart(latents, Lead(frames=frames, start_image_frames=min(last.start_image_frames, frames)))
 

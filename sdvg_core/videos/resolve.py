@@ -70,6 +70,16 @@ class ResolvedRequest:
     sound: Sound | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def block_count(self) -> int:
+        """The number of blocks of the shot, locked ones too."""
+        return self.start.locked_blocks + len(self.plan.blocks)
+
+    def up_to(self, block: int) -> ResolvedRequest:
+        """Return the request up to a block of the shot, from 1. It still needs the models of all blocks."""
+        blocks = self.plan.blocks[: max(block - self.start.locked_blocks, 0)]
+        return replace(self, plan=replace(self.plan, blocks=blocks))
+
     def prepare_run(
         self,
         engine: Engine,

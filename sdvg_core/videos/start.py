@@ -34,6 +34,11 @@ class Start:
     footage: Footage | None = None
 
     @property
+    def locked_blocks(self) -> int:
+        """Return the number of blocks that an earlier run made, which are locked."""
+        return 0
+
+    @property
     def clip_hash(self) -> str:
         """Return a hash of the clip to continue, as it was given; empty if there is none."""
         return ""
@@ -226,17 +231,22 @@ class RestyledStart(Start):
 class LockedStart(LatentStart):
     """Latents of locked blocks, and of what came before them. `given_frames`: number of latent frames before them.
 
-    `shown_hash`: of the clip whose pixels the video shows for those; empty if it shows the decoded latents.
-    `start`: what is wired in. Raises `BadInput` if it is another clip.
+    `blocks`: number of locked ones. `shown_hash`: of the clip whose pixels the video shows for the given frames;
+    empty if it shows the decoded latents. `start`: what is wired in. Raises `BadInput` if it is another clip.
     """
 
     given_frames: int
+    blocks: int
     shown_hash: str = ""
     start: Start = NOTHING
 
     def __post_init__(self) -> None:
         if self.shown_hash and self.start.clip_hash != self.shown_hash:
             raise BadInput("the locked blocks begin with another clip; wire that clip in again, or unlock them")
+
+    @property
+    def locked_blocks(self) -> int:
+        return self.blocks
 
     @property
     def clip_hash(self) -> str:
@@ -263,6 +273,24 @@ class LockedStart(LatentStart):
     def _first_plan(self, plan: RunPlan) -> RunPlan:
         """Return the plan with the lead of the run that made the locked blocks."""
         return replace(plan, lead=replace(plan.lead, frames=self.given_frames))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LockedBlocks:
+    """The first blocks of a shot, which an earlier run made. `latents`, `lead`: with what came before them.
+
+    `given_frames`: number of latent frames before the blocks. `shown_hash`: see `LockedStart`.
+    """
+
+    blocks: int
+    latents: Tensor
+    lead: Lead
+    given_frames: int
+    shown_hash: str = ""
+
+    def start(self, before: Start) -> LockedStart:
+        """Return the start of the blocks after them. `before`: the start of the shot."""
+        return LockedStart(self.latents, self.lead, self.given_frames, self.blocks, self.shown_hash, before)
 
 
 def _encode(pixels: Tensor, codec: VideoCodec, plan: RunPlan) -> StartClip:

@@ -108,12 +108,12 @@ def shots_metadata(shots: Sequence[SavedShot]) -> dict[str, Any]:
     return {} if plain else {SHOTS: [[saved.shot.key, saved.first, saved.start_image_frames] for saved in shots]}
 
 
-def shots_of(file: LatentsFile) -> list[SavedShot]:
-    """Return the shots of saved latents; of a clip that was cut, those left.
+def shots_in(values: Mapping[str, Any], latents: Tensor) -> list[SavedShot]:
+    """Return the shots of saved latents from their metadata; of a clip that was cut, those left.
 
     Raises `BadInput` for damaged metadata.
     """
-    entries = file.metadata.get(SHOTS, [[FIRST_KEY, 0, 0]])
+    entries = values.get(SHOTS, [[FIRST_KEY, 0, 0]])
     try:
         shots = [SavedShot(Shot(key=key), first, image) for key, first, image in entries]
     except (TypeError, ValueError):
@@ -123,7 +123,7 @@ def shots_of(file: LatentsFile) -> list[SavedShot]:
     are_counts = all(type(count) is int and count >= 0 for count in counts)
     if not (are_counts and firsts and firsts[0] == 0 and sorted(set(firsts)) == firsts):
         raise BadInput("the clip's shots are damaged metadata; make the clip again")
-    return [saved for saved in shots if saved.first < file.latents.shape[2]]
+    return [saved for saved in shots if saved.first < latents.shape[2]]
 
 
 def _count(values: Mapping[str, Any], name: str) -> int:

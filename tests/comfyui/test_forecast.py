@@ -7,7 +7,7 @@ import torch
 from comfy_page import call, write_modules
 from running_server import GONE, POCKET, ROUTER, SAMPLER, Refused, change, node, pocket
 from sdvg_pack.nodes.page.asked import Asked, Trace
-from sdvg_pack.nodes.page.forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, forecast_run, seconds_of
+from sdvg_pack.nodes.page.forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, forecast_film, seconds_of
 from sdvg_pack.sdvg_core.settings.decision import Decision, Reason
 from sdvg_pack.sdvg_core.settings.request import Strength, read_takes
 from sdvg_pack.sdvg_core.settings.route import Gate, Route, WorstFrame
@@ -220,6 +220,7 @@ def asked(**changes):
     kept, _, lock = changes.pop("lock", "").partition(":")
     values = {"blocks": 6, "known": True, "directions": ROUTE, "first": int(kept or 0) + 1, **changes}
     values["target_steps"] = STEPS
+    signature |= {"strengths": (), "start": ""}  # of lines; of what the film begins with
     return Asked(signature=signature, route=route, takes=takes, lock=lock, **values)
 
 
@@ -238,7 +239,7 @@ def made(run="a", outcomes=OUTCOMES, scores=SCORES, scored_frames=range(FRAMES),
         number: decision(outcome, score, scored_frames)
         for number, outcome, score in zip(numbers, outcomes, scores, strict=False)
     }
-    return Trace(run, of_run, decisions, digests=list(digests))
+    return Trace(run, (of_run,), decisions, digests=list(digests))
 
 
 REFUSED = (
@@ -299,7 +300,7 @@ def forecast(trace, *others, at_hand=AT_HAND, **changes):
     memory = EarlierRuns()
     for other in (*others, trace):
         memory.learn(other, at_hand)
-    answer = forecast_run(asked(**changes), trace, memory)
+    answer = forecast_film((asked(**changes),), trace, memory)
     return answer.answers, answer.old
 
 
@@ -426,6 +427,6 @@ def test_run_takes_as_long_as_its_blocks(changes, seconds):
         {"outcome": outcome, "seconds": 1 if REASONS[outcome][0] else 4, "decode": 0.25, "reused": False}
         for outcome in OUTCOMES
     ]
-    guess = forecast_run(wanted, trace, memory)
-    assert seconds_of(guess, wanted, trace.asked, events, 0.0, []) == pytest.approx(seconds)
-    assert seconds_of(guess, wanted, trace.asked, events, None, []) is None
+    guess = forecast_film((wanted,), trace, memory)
+    assert seconds_of(guess, (wanted,), trace.asked, events, 0.0, []) == pytest.approx(seconds)
+    assert seconds_of(guess, (wanted,), trace.asked, events, None, []) is None

@@ -255,8 +255,8 @@ def after_each_block(act):
     """Have something done with the number of every block once it is shown."""
     show = NodeProgress.block
 
-    def block(self, record, frames):
-        show(self, record, frames)
+    def block(self, number, record, frames):
+        show(self, number, record, frames)
         act(record.span.index)
 
     with pytest.MonkeyPatch.context() as patched:
@@ -374,7 +374,7 @@ def test_preview_has_the_size_of_the_video(monkeypatch):
         decodes=1,
         seconds=Seconds(draft=0.5),
     )
-    NodeProgress("3", blocks=1, steps=4).block(record, torch.zeros(1, 9, 3, 48, 832))
+    NodeProgress("3", blocks=1, steps=4).block(1, record, torch.zeros(1, 9, 3, 48, 832))
     [((kind, picture, largest_side), place)] = previews
     assert kind == "JPEG"
     assert picture.size == (832, 48)

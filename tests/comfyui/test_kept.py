@@ -14,7 +14,7 @@ from sdvg_pack.nodes.host import reuse
 from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.nodes.host.sockets import PICTURE, RouterValue, StartValue
 from sdvg_pack.nodes.page import kept as store
-from sdvg_pack.nodes.page.kept import find_kept
+from sdvg_pack.nodes.page.kept import find_locks
 from sdvg_pack.nodes.page.live import RUNS
 from sdvg_pack.nodes.page.routes import answer_keep
 from sdvg_pack.nodes.report import RouteReport
@@ -35,6 +35,12 @@ from tests.support.thinned import in_turn
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
 KEEP = 4
 Kept = tuple[str, Tensor, Tensor]
+
+
+def find_lock(text):
+    """Return the blocks that a lock of the first shot names."""
+    (blocks,) = find_locks(text).values()
+    return blocks
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -181,7 +187,7 @@ def test_altered_lock_is_refused(kept, lock, change):
     else:
         save_latents(lock, saved.latents, {**saved.metadata, **change})
     with pytest.raises(BadInput, match=f"{lock.name} is not the lock of 4 blocks"):
-        find_kept(kept[0])
+        find_lock(kept[0])
 
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
@@ -190,7 +196,7 @@ def test_damaged_lock_says_how_to_lock_again(kept, lock, share):
     whole = lock.read_bytes()
     lock.write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(BadInput, match=f"output/sdvg/kept/{lock.name}.* is damaged; unlock, press Run"):
-        find_kept(kept[0])
+        find_lock(kept[0])
 
 
 def test_lock_named_for_other_blocks_is_refused(kept, lock):
@@ -200,7 +206,7 @@ def test_lock_named_for_other_blocks_is_refused(kept, lock):
     try:
         for text in ("4:0123456789abcdef", f"2:{lock.stem}", f"999999:{lock.stem}"):
             with pytest.raises(BadInput, match=f"is not the lock of {text.split(':')[0]} blocks"):
-                find_kept(text)
+                find_lock(text)
     finally:
         other.unlink()
 
@@ -209,7 +215,7 @@ def test_lock_is_proved_by_its_digest_alone(kept, lock):
     """Not by what its file says of its blocks."""
     latents = load_latents(lock).latents.clone()
     save_latents(lock, latents, {"width": 32, "height": 32, "blocks": 5, "digest": "older"})
-    blocks = find_kept(kept[0])
+    blocks = find_lock(kept[0])
     assert (blocks.blocks, blocks.width, blocks.height) == (4, 32, 32)
     assert torch.equal(blocks.latents, latents)
 
@@ -217,7 +223,7 @@ def test_lock_is_proved_by_its_digest_alone(kept, lock):
 def test_locking_again_mends_an_altered_file(kept, lock):
     """Catches: a file that is there already, taken for the lock."""
     whole = lock.read_bytes()
-    blocks = find_kept(kept[0])
+    blocks = find_lock(kept[0])
     latents = blocks.latents.clone()
     save_latents(lock, altered(latents, 7), load_latents(lock).metadata)
     store.write_kept(replace(blocks, latents=latents))
@@ -322,7 +328,7 @@ def test_lock_without_a_hash_of_its_clip_loads(parts, kept, restart):
     """Catches: files of earlier versions, which do not know their clip, no longer found or refused."""
     job = begun_with(with_inputs(make_job(parts), blocks=3), 10, kept[2])
     shown = Made(*run_job(job))
-    blocks = find_kept(text_of(shown.live, 2))
+    blocks = find_lock(text_of(shown.live, 2))
     spans = (Span(1, 4, 3), Span(2, 7, 3))
     (_, older) = store.beginnings_of(blocks.latents, spans, (32, 32), blocks.lead).values()
     assert older.digest != blocks.digest
@@ -485,11 +491,11 @@ def test_blocks_on_the_screen_stay_lockable(parts):
     runs = [Made(*run_job(with_inputs(job, node_id="busy", takes=f"2:{take}"))).live for take in range(2, 22)]
     for newest in (shown, runs[-1]):
         for number, digest in enumerate(newest.done["digests"], 1):
-            blocks = find_kept(f"{number}:{digest}")
+            blocks = find_lock(f"{number}:{digest}")
             assert blocks.blocks == number
             assert blocks.latents.shape[2] == 3 * number
     assert len({run.done["digests"][0] for run in runs}) == 1
     remembered = [run for run in runs if run in RUNS.now()]
     assert len(remembered) < 8
     with pytest.raises(BadInput, match="no file of"):
-        find_kept(f"2:{runs[0].done['digests'][1]}")
+        find_lock(f"2:{runs[0].done['digests'][1]}")

@@ -14,7 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 from comfy.latent_formats import Wan21
-from sdvg_pack.nodes import run
+from sdvg_pack.nodes import film
 from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.files import load_checkpoint
 from sdvg_pack.nodes.host.sockets import RouterValue, load_host_scorer, needs_scorer
@@ -124,7 +124,7 @@ def test_nodes_make_what_the_command_line_makes(options, changes, inputs, tmp_pa
     files = write_random_set(tmp_path / "models")
     theirs, written = by_command_line(files, tmp_path / "out", options)
     monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))
-    monkeypatch.setattr(run, "codec_of", lambda vae, kind: load_vae(files.vae, layers="planes"))
+    monkeypatch.setattr(film, "codec_of", lambda vae, kind: load_vae(files.vae, layers="planes"))
     ours, report = by_nodes(files, changes, **inputs)
     # A LATENT is the model's own latents times their standard deviation, plus their mean.
     assert torch.equal(ours, Wan21().process_out(theirs))

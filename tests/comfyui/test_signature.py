@@ -41,15 +41,16 @@ def renamed(prompt):
 
 
 def test_the_signature_tells_the_prompt_apart():
-    """Catches: another prompt on the first line taken for another seed."""
+    """By block, as its lines. Catches: another prompt on the first line taken for another seed."""
     before = signature(pocket(), SAMPLER)
     prompt = pocket()
     prompt[POCKET]["inputs"]["prompt"] = "a lake\n3: a storm"
     other = signature(prompt, SAMPLER)
     seeded = signature(pocket(sampler__seed=43), SAMPLER)
     prompt[POCKET]["inputs"]["prompt"] = "a lake\n3: a calm"
-    assert before["positive"] == seeded["positive"] != other["positive"]
-    assert signature(prompt, SAMPLER)["positive"] == other["positive"]
+    assert before["prompts"] == seeded["prompts"] != other["prompts"]
+    assert before["rest"] == other["rest"] != seeded["rest"]
+    assert signature(prompt, SAMPLER)["prompts"][0] == other["prompts"][0]
 
 
 def test_picture_below_a_node_is_no_setting():
@@ -112,11 +113,11 @@ def test_signature_counts_what_lies_upstream_alone():
 def test_signature_tells_prompts_of_blocks_apart():
     before = signature(scheduled((2, "a"), (3, "b")), SAMPLER)
     after = signature(scheduled((2, "a"), (3, "c")), SAMPLER)
-    assert (before["rest"], before["prompts"][0]) == (after["rest"], after["prompts"][0])
-    assert [block for block, _ in before["prompts"]] == [2, 3]
-    assert before["prompts"][1] != after["prompts"][1]
+    assert (before["rest"], before["prompts"][:2]) == (after["rest"], after["prompts"][:2])
+    assert [block for block, _ in before["prompts"]] == [1, 2, 3]
+    assert before["prompts"][2] != after["prompts"][2]
     unknown = signature(scheduled((2, "a"), ([POCKET, 5], "b")), SAMPLER)
-    assert [block for block, _ in unknown["prompts"]] == [1]
+    assert [block for block, _ in unknown["prompts"]] == [0, 1]
 
 
 def test_line_of_a_prompt_counts_by_itself():
@@ -127,8 +128,8 @@ def test_line_of_a_prompt_counts_by_itself():
         prompt[POCKET]["inputs"]["prompt"] = f"a sea\n3: a storm\n6{mark}: a lake"
         signatures.append(signature(prompt, SAMPLER)["prompts"])
     flowing, cut = signatures
-    assert flowing[0] == cut[0]
-    assert flowing[1] != cut[1]
+    assert flowing[:2] == cut[:2]
+    assert flowing[2] != cut[2]
 
 
 def test_signature_tells_lines_of_the_prompt_apart():
@@ -145,10 +146,11 @@ def test_signature_tells_lines_of_the_prompt_apart():
     storm = signature_of("a sea\n3: a storm")
     lighter = signature_of("a sea\n3 strength light: a storm")
     plain = signature_of("a sea")
-    assert storm["rest"] == lighter["rest"] == plain["rest"] != signature_of("a lake\n3: a storm")["rest"]
-    assert ([block for block, _ in storm["prompts"]], plain["prompts"]) == ([3], [])
+    assert storm["rest"] == lighter["rest"] == plain["rest"] == signature_of("a lake\n3: a storm")["rest"]
+    assert [block for block, _ in storm["prompts"]] == [1, 3]
+    assert plain["prompts"] == storm["prompts"][:1] != signature_of("a lake")["prompts"]
     assert storm["prompts"] != lighter["prompts"]
-    assert [block for block, _ in signature_of("a sea\n3: a storm", controlled=True)["prompts"]] == [3]
+    assert signature_of("a sea\n3: a storm", controlled=True)["prompts"] == storm["prompts"]
     assert signature_of("3: a storm") is None
 
 

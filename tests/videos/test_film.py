@@ -20,7 +20,7 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Gate, Route
 from sdvg_core.text.prompts import read_prompt, with_prompt_lines
 from sdvg_core.videos.stream import StreamBlock, Streamer
-from sdvg_core.weights.latents import load_latents, shots_of
+from sdvg_core.weights.latents import load_latents, shots_in
 from sdvg_core.weights.model_files import ModelFiles
 from tests.support.cli_runs import latents, options, override, refused
 from tests.support.reuse_folders import counted_passes, ctrl_c, decisions, made, reused, same, stopped
@@ -189,7 +189,9 @@ def test_stopped_film_ends_in_the_same_film(cut: int, base: list[str], tmp_path:
     stopped(tmp_path / "cut", arguments, cut, ctrl_c)
     kept = load_latents(tmp_path / "cut" / "latents.safetensors")
     assert kept.latents.shape[2] == 3 * cut
-    assert [saved.first for saved in shots_of(kept)] == [first for first in (0, 6, 15) if first < 3 * cut]
+    assert [saved.first for saved in shots_in(kept.metadata, kept.latents)] == [
+        first for first in (0, 6, 15) if first < 3 * cut
+    ]
     same(made(tmp_path / "cut", arguments), whole)
 
 
@@ -200,7 +202,8 @@ def test_continued_film_goes_on_with_its_last_shot(written: Callable[..., Any]) 
     clip = ("--continue-from", str(film / "latents.safetensors"))
     rest, folder = written("rest", ("1: a storm",), 2, *GATE, *clip)
     assert torch.equal(latents(folder), latents(whole))
-    assert [saved.shot.key for saved in shots_of(load_latents(folder / "latents.safetensors"))] == ["#a"]
+    saved = load_latents(folder / "latents.safetensors")
+    assert [shot.shot.key for shot in shots_in(saved.metadata, saved.latents)] == ["#a"]
     assert any("3 shots: the last one, #a, goes on" in note for note in rest.report["notes"])
 
 

@@ -10,14 +10,13 @@ from sdvg_core.engine.plan import Lead
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.request import Shot
 from sdvg_core.weights.latents import (
-    LatentsFile,
     SavedShot,
     lead_metadata,
     load_latents,
     read_lead,
     save_latents,
+    shots_in,
     shots_metadata,
-    shots_of,
 )
 
 
@@ -104,7 +103,7 @@ SHOTS = [SavedShot(Shot(), 0), SavedShot(Shot(key="#k3f"), 6), SavedShot(Shot(ke
 @pytest.mark.parametrize(("frames", "left"), [(18, 3), (13, 3), (12, 2), (6, 1)])
 def test_shots_come_back_as_far_as_the_clip_goes(frames: int, left: int) -> None:
     """Catches: a shot that a cut clip no longer has, and a key or a held picture that is lost."""
-    assert shots_of(LatentsFile(torch.zeros(1, 16, frames, 2, 2), shots_metadata(SHOTS))) == SHOTS[:left]
+    assert shots_in(shots_metadata(SHOTS), torch.zeros(1, 16, frames, 2, 2)) == SHOTS[:left]
 
 
 def test_film_of_one_plain_shot_has_no_metadata() -> None:
@@ -129,4 +128,4 @@ def test_film_of_one_plain_shot_has_no_metadata() -> None:
 )
 def test_damaged_shots_are_refused(damaged: object) -> None:
     with pytest.raises(BadInput, match="make the clip again"):
-        shots_of(LatentsFile(torch.zeros(1, 16, 18, 2, 2), {"shots": damaged}))
+        shots_in({"shots": damaged}, torch.zeros(1, 16, 18, 2, 2))

@@ -1,0 +1,195 @@
+"""Films of shots that begin afresh: each is the run that it would be alone, wherever it stands.
+
+That the core makes such films is proved in tests/videos/test_film.py; here is what the nodes add.
+"""
+
+import zlib
+
+import folder_paths
+import pytest
+import torch
+from host_run import make_job, with_inputs
+from host_tiny import generator_of
+from sdvg_pack.nodes.host.conditioning import with_lines, with_text
+from sdvg_pack.nodes.host.sockets import PromptEntry
+from sdvg_pack.nodes.run import JOINS_NOTE, run_job
+from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.text.prompts import read_prompt
+from sdvg_pack.sdvg_core.weights.latents import shots_in
+
+pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
+
+FILM = "a red ball\n3 fresh #b: a blue ring\n5: the ring stops\n6 fresh #d from #b: a green box"
+DIRECTIONS = "tdtrdtad"
+SHOTS = {"#0": (0, 2), "#b": (2, 5), "#d": (5, 8)}
+"""First block, from 0, and the one after the last."""
+
+
+def conditioning_of(text):
+    """Return the CONDITIONING of a prompt with lines; equal words have equal embeddings."""
+
+    def encoded(words):
+        embedding = torch.randn(1, 512, 32, generator=generator_of(zlib.crc32(words.encode())))
+        return with_text([[embedding, {}]], words)
+
+    return with_lines(read_prompt(text), encoded)
+
+
+def film_job(parts, text=FILM, directions=DIRECTIONS, **changes):
+    """Return the job of a film whose blocks are made as the directions say."""
+    prompts = (PromptEntry(0, conditioning_of(text), ""),)
+    job = make_job(parts, prompts=prompts, blocks=len(directions), **changes)
+    return with_inputs(job, directions=directions)
+
+
+class Film:
+    """What a sampler gives. `shots`: latents by key of the shot."""
+
+    def __init__(self, job, locks=""):
+        self.frames, self.latent, self.report, self.live = run_job(job, locks)
+        begins = shots_in(self.latent, self.latent["samples"])
+        stops = [*(shot.first for shot in begins[1:]), None]
+        self.shots = {
+            shot.shot.key: self.latent["samples"][:, :, shot.first : stop]
+            for shot, stop in zip(begins, stops, strict=True)
+        }
+
+    @property
+    def numbers(self):
+        """Return the numbers of the blocks that were made, as the report has them."""
+        return [self.report.number_of(record) for record in self.report.blocks]
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    """A folder for locks."""
+    folder = tmp_path_factory.mktemp("output")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(folder_paths, "get_output_directory", lambda: str(folder))
+        yield
+
+
+@pytest.fixture(scope="module")
+def film(parts):
+    return Film(film_job(parts))
+
+
+def test_fresh_shot_is_what_it_is_alone(parts, film):
+    """Catches: history, place in the route, noise or prompts of another shot in one that begins afresh."""
+    alone = Film(film_job(parts, "1 fresh #b: a blue ring\n3: the ring stops", DIRECTIONS[2:5]))
+    assert torch.equal(film.shots["#b"], alone.shots["#b"])
+    assert torch.equal(film.frames[21 : 21 + 33], alone.frames)
+    decisions = [record.decision for record in film.report.blocks[2:5]]
+    assert decisions == [record.decision for record in alone.report.blocks]
+
+
+def test_first_shot_is_the_plain_film(parts, film):
+    plain = Film(film_job(parts, "a red ball", DIRECTIONS[:2]))
+    assert torch.equal(film.shots["#0"], plain.shots["#0"])
+    assert torch.equal(film.frames[:21], plain.frames)
+
+
+def test_shot_begins_with_the_last_frame_of_another(parts, film):
+    """It is that of a start image, and not shown twice."""
+    last = film.frames[53:54].mul(255).round().div(255)
+    alone = Film(film_job(parts, "1 fresh #d: a green box", DIRECTIONS[5:], start_image=last))
+    assert torch.equal(film.shots["#d"], alone.shots["#d"])
+    assert torch.equal(film.frames[54:], alone.frames[1:])
+    assert len(film.frames) == 21 + 33 + 36
+
+
+def test_moved_shot_keeps_its_latents(parts, film):
+    """Catches: noise that belongs to the place; a key that is lost at the front."""
+    text = "1 fresh #b: a blue ring\n3: the ring stops\n4 fresh #0: a red ball\n6 fresh #d from #b: a green box"
+    moved = Film(film_job(parts, text, DIRECTIONS[2:5] + DIRECTIONS[:2] + DIRECTIONS[5:]))
+    assert all(torch.equal(film.shots[key], moved.shots[key]) for key in SHOTS)
+
+
+def test_report_knows_the_shots(film):
+    shots = film.report.settings["shots"]
+    assert [(shot["key"], shot["first_block"]) for shot in shots] == [("#0", 1), ("#b", 3), ("#d", 6)]
+    assert [shot for shot in shots if "join" in shot] == shots[1:]
+    assert JOINS_NOTE in film.report.notes
+    assert film.numbers == list(range(1, 9))
+
+
+@pytest.mark.parametrize("key", SHOTS)
+def test_locked_shot_stays_whatever_else_changes(parts, film, output, key):
+    """Catches: a lock of one shot that is taken for another's; blocks numbered without those before."""
+    first, stop = SHOTS[key]
+    locks = f"{key[1:]}={stop - first - 1}:{film.live.done['digests'][stop - 2]}"
+    changed = Film(with_inputs(film_job(parts), seed=77), locks)
+    kept = 3 * (stop - first - 1) + (3 if key == "#d" else 0)  # a held picture comes before
+    assert torch.equal(changed.shots[key][:, :, :kept], film.shots[key][:, :, :kept])
+    assert not torch.equal(changed.shots[key], film.shots[key])
+    others = [other for other in SHOTS if other not in (key, "#d")]
+    assert not any(torch.equal(changed.shots[other], film.shots[other]) for other in others)
+    locked = range(first + 1, stop)
+    assert changed.numbers == [number for number in range(1, 9) if number not in locked]
+    given = [event["number"] for event in changed.live.events if event["outcome"] == "given"]
+    assert given == list(locked)
+    assert changed.live.done["blocks"] == changed.live.done["of"] == 8 - len(locked)
+
+
+def test_film_that_is_locked_whole_calls_no_model(parts, film, output):
+    """Catches: a shot that is made again though all of it is locked."""
+    digests = film.live.done["digests"]
+    locks = f"2:{digests[1]}, b=3:{digests[4]}, d=3:{digests[7]}"
+    locked = Film(film_job(parts), locks)
+    assert torch.equal(locked.latent["samples"], film.latent["samples"])
+    assert torch.equal(locked.frames, film.frames)
+    assert locked.report.blocks == ()
+    assert locked.live.done["digests"] == digests
+
+
+@pytest.mark.parametrize(
+    "locks, fault",
+    [
+        ("x=1:{0}", "#x are locked, and the film has none"),
+        ("1:{0}, 0=1:{0}", "two locks"),
+        ("b=1:{0}, b=1:{0}", "lock blocks on the strip"),
+        ("b=2:{1}, 0=3:{4}", "it has 2"),
+        ("B=1:{0}", "lock blocks on the strip"),
+    ],
+)
+def test_wrong_locks_are_refused(parts, film, output, locks, fault):
+    with pytest.raises(BadInput, match=fault):
+        run_job(film_job(parts), locks.format(*film.live.done["digests"]))
+
+
+def test_lock_of_the_first_shot_follows_it(parts, film, output):
+    """Catches: a lock that is the first shot's by its place, after another shot has moved there."""
+    text = "1 fresh #b: a blue ring\n2 fresh #0: a red ball"
+    moved = Film(film_job(parts, text, "ttd", seed=5), f"0=2:{film.live.done['digests'][1]}")
+    assert torch.equal(moved.shots["#0"], film.shots["#0"])
+
+
+@pytest.mark.parametrize("until, numbers", [(1, [1]), (4, [3, 4]), (7, [3, 4, 5, 6, 7])])
+def test_run_up_to_a_block_makes_its_shot_alone(parts, film, until, numbers):
+    """And the shots that it begins from. Catches: the shots before it made for a take of one block."""
+    trial = Film(film_job(parts, until_block=until))
+    assert trial.numbers == numbers
+    assert [event["number"] for event in trial.live.events] == numbers
+    key = next(key for key, (_, stop) in SHOTS.items() if until <= stop)
+    latents = trial.shots[key]
+    assert torch.equal(latents, film.shots[key][:, :, : latents.shape[2]])
+
+
+def test_clip_of_shots_goes_on_with_its_last(parts, film):
+    """Up to rounding, as ComfyUI scales a LATENT. Catches: noise, history or held picture of another shot."""
+    short = Film(film_job(parts, directions=DIRECTIONS[:7]))
+    longer = Film(film_job(parts, "a green box", "d", continue_from=short.latent))
+    torch.testing.assert_close(longer.latent["samples"], film.shots["#d"], rtol=0, atol=1e-4)
+    assert shots_in(longer.latent, longer.latent["samples"])[0].shot.key == "#d"
+
+
+def test_control_of_one_clip_is_refused_for_shots(parts):
+    """Its latents are one clip's, and every shot would need its own."""
+    job = film_job(parts)
+    frames, mask = (torch.zeros(1, channels, 25, 4, 4) for channels in (32, 64))
+    control = {"vace_frames": [frames + 1], "vace_mask": [mask], "vace_strength": [1.0]}
+    (entry,) = job.prompts
+    ((embedding, extras),) = entry.conditioning
+    prompts = (PromptEntry(0, [[embedding, {**extras, **control}]], ""),)
+    with pytest.raises(BadInput, match="fresh shots; write cut"):
+        run_job(with_inputs(job, prompts=prompts))
