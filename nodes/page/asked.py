@@ -107,7 +107,7 @@ class Asked:
     @property
     def begins_with(self) -> Any:
         """What the shot begins with, but for another one's last frame: the first has the film's start."""
-        return self.signature["start"] if self.place == 0 else None
+        return self.signature["start"] if self.place == 0 else ""
 
 
 @dataclass(slots=True, eq=False)

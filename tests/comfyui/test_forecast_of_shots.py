@@ -1,0 +1,92 @@
+"""The forecast of films of shots: what it says that stays has the same bits, and no model is called for it."""
+
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+from forecasting import STARTS, events_of, run_as_forecast, starting
+from running_server import POCKET, change, pocket
+
+pytestmark = pytest.mark.comfyui
+
+SEED = 9000
+WORDS = ("a big yellow ball runs right", "a small red ring rests on grass", "a large blue ball rests on sand")
+MOST_BLOCKS = 9
+
+
+@dataclass(frozen=True)
+class Card:
+    """A shot. `origin`: key of the shot that it begins from, or empty. `takes`: of its blocks."""
+
+    key: str
+    words: str
+    takes: tuple[int, ...]
+    origin: str = ""
+
+
+def prompt_of(prompt, cards, before):
+    """Return the prompt of a film of these shots. `before`: number of blocks of the clip that it continues."""
+    lines = []
+    takes = []
+    for place, card in enumerate(cards):
+        origin = f" from {card.origin}" if card.origin in [before.key for before in cards[:place]] else ""
+        plain = place == 0 and card.key == "#0"
+        number = before + len(takes) + 1 if place else 1
+        lines.append(card.words if plain else f"{number} fresh {card.key}{origin}: {card.words}")
+        takes += card.takes
+    text = ",".join(f"{at}:{take}" for at, take in enumerate(takes, 1) if take > 1)
+    film = change(prompt, sampler__blocks=len(takes), sampler__takes=text)
+    film[POCKET]["inputs"]["prompt"] = "\n".join(lines)
+    return film
+
+
+def edited(draw, cards, key):
+    """Return the shots after a random act. `key`: for a new shot."""
+    cards = list(cards)
+    at = draw.randrange(len(cards))
+    new = Card(key, draw.choice(WORDS), (1,) * draw.randint(1, 2))
+    act = draw.choice(["move", "clone", "delete", "insert", "re-roll", "say", "lengthen", "begin from"])
+    if act == "move":
+        cards.insert(draw.randrange(len(cards)), cards.pop(at))
+    elif act == "clone":
+        cards.insert(at + 1, replace(cards[at], key=key))
+    elif act == "delete" and len(cards) > 2:
+        del cards[at]
+    elif act == "insert":
+        cards.insert(at, new)
+    elif act == "re-roll":
+        block = draw.randrange(len(cards[at].takes))
+        takes = [take + (place == block) for place, take in enumerate(cards[at].takes)]
+        cards[at] = replace(cards[at], takes=tuple(takes))
+    elif act == "say":
+        cards[at] = replace(cards[at], words=draw.choice(WORDS))
+    elif act == "lengthen":
+        cards[at] = replace(cards[at], takes=(*cards[at].takes, 1) if draw.random() < 0.5 else cards[at].takes[:1])
+    elif act == "begin from":
+        cards[at] = replace(cards[at], origin=draw.choice(["", *(card.key for card in cards)]))
+    return cards if sum(len(card.takes) for card in cards) <= MOST_BLOCKS else cards[:-1]
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.exhaustive)])
+def test_random_films_are_forecast_as_they_are_made(count, start, server):
+    """Catches: a shot made again where it was only moved; one said to stay that follows from another."""
+    draw = random.Random(f"{count} {start}")
+    prompt = starting(pocket(blocks=5, sampler__seed=SEED + count, router__policy__tau=-0.7), start)
+    cards = [Card("#0", WORDS[0], (1,)), *(Card(f"#k{at}", WORDS[at % 3], (1,)) for at in range(4))]
+    before = events_of(server, prompt)[0]["before"]
+    run = events_of(server, prompt_of(prompt, cards, before))[0]["run"]
+    letters = set()
+    made = []
+    for step in range(count):
+        cards = edited(draw, cards, f"#n{step}")
+        if start == "restyled clip":
+            cards = [replace(card, origin="") for card in cards]
+        film = prompt_of(prompt, cards, before)
+        run, answers = run_as_forecast(server, film, run, cards)
+        letters |= set(answers)
+        if step % 5 == 0:
+            made.append((film, events_of(server, film)[0]["digests"]))
+    assert letters >= {"s", "c"}
+    for film, digests in made:
+        assert events_of(server, change(film, sampler__reuse_gb=0.0))[0]["digests"] == digests
