@@ -151,6 +151,9 @@ def test_story_in_a_file_may_state_first_blocks(tmp_path: Path) -> None:
         "5\uff1a a sea",
         "a sea\n1234567: a storm",
         "\u0665 cut: a storm",
+        "2 clip a: a sea",
+        "2 clip #a 1:30-2:00:",
+        "2 clip #a",
     ],
 )
 def test_near_direction_is_noted(text):
