@@ -237,7 +237,7 @@ def add_sounds(path: Path, parts: Sequence[PlacedSound]) -> tuple[str, ...]:
                 lambda file: file.add_stream(track.codec, rate=track.rate, layout=track.layout),
                 lambda added: _laid(waves, track, added),
             )
-    except av.FFmpegError:
+    except Exception:  # as of a damaged file: the video is whole without it
         joined.unlink(missing_ok=True)
         return (*notes, f"The sound of {names} is left out: it cannot be encoded as {track.codec}.")
     joined.replace(path)

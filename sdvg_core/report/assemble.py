@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, chain, pairwise
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..engine.protocols import Scorer
@@ -19,6 +20,7 @@ from .joins import ShotJoin
 from .run_report import RunReport
 from .summary import ranges
 
+NO_FRAMES: Mapping[str, int] = MappingProxyType({})
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 
@@ -68,14 +70,16 @@ def assemble_report(
     kept: Mapping[str, Any] | None = None,
     numbers: Sequence[int] = (),
     clips: Sequence[Mapping[str, Any]] = (),
+    frames: Mapping[str, int] = NO_FRAMES,
     joins: Sequence[ShotJoin] = (),
 ) -> RunReport:
     """Return the report of the runs of a film. `parts`: settings of their models and devices, as JSON values.
 
     `request`, `load`: what was asked, as JSON values with files by name. `kept`: `blocks` and
     `digest` of the blocks kept from an earlier run. `numbers`: of the blocks to make in the film, from 1, if others
-    than the first are kept, or left out. `clips`: those shown as they are, with `name` and `before_block`. `joins`:
-    of every shot and clip that was shown, in order, but for the first.
+    than the first are kept, or left out. `clips`: those shown as they are, with `name` and `before_block`. `frames`:
+    number of pixel frames of each shot and clip, by name. `joins`: of every shot and clip that was shown, in order,
+    but for the first.
     """
     run = runs[0]
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
@@ -83,7 +87,7 @@ def assemble_report(
     spans = [span for each in runs for span in each.plan.spans]
     cuts = list(chain.from_iterable(map(_cuts, runs, _firsts(runs))))
     shots = _shots(runs, clips)
-    shown = _in_order(shots, clips)
+    shown = _in_order(shots, clips, frames)
     for part, join in zip(shown[1:], joins, strict=False):
         part["join"] = join.as_dict()
     return RunReport(
@@ -142,15 +146,28 @@ def _shots(runs: Sequence[Run], clips: Sequence[Mapping[str, Any]]) -> list[dict
     return shots
 
 
-def _in_order(shots: Sequence[dict[str, Any]], clips: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the shots, and copies of the clips, in the order in which they are shown."""
+def _in_order(
+    shots: Sequence[dict[str, Any]], clips: Sequence[Mapping[str, Any]], frames: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Return the shots, and copies of the clips, in the order in which they are shown, with their frames."""
     parts = [*(dict(clip) for clip in clips), *shots]
-    return sorted(parts, key=lambda part: part.get("first_block") or part["before_block"])
+    parts.sort(key=lambda part: part.get("first_block") or part["before_block"])
+    at = 0
+    for part in parts:
+        if length := frames.get(_name(part)):
+            part |= {"first_frame": at, "frames": length}
+            at += length
+    return parts
+
+
+def _name(part: Mapping[str, Any]) -> str:
+    """Return the name of a shot or a clip of a report."""
+    return str(part.get("key") or part["name"])
 
 
 def _join_notes(shown: Sequence[Mapping[str, Any]], joins: Sequence[ShotJoin]) -> Iterator[str]:
     if joins:
-        names = [part.get("key") or part["name"] for part in shown[1:]]
+        names = map(_name, shown[1:])
         steps = [f"to {name} {join}" for name, join in zip(names, joins, strict=False)]
         yield f"Steps at the joins, in levels of 255: {'; '.join(steps)}."
 

@@ -100,6 +100,7 @@ def render_blocks(
         request=as_json(request),
         load=load_as_json(loaded.options),
         clips=[clip.as_dict() for clip in film.clips if clip.name in tape.frames],
+        frames=tape.frames,
         joins=joins([torch.cat(of_part).cpu() for of_part in tape.levels.values()]),
     )
 

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from sdvg_core.cli import main
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
 from sdvg_core.pocket.trained_set import pocket_options
@@ -21,9 +22,9 @@ from sdvg_core.settings.request import ClipFile, VideoRequest
 from sdvg_core.settings.route import Gate, Route
 from sdvg_core.text.prompts import read_prompt
 from sdvg_core.videos.stream import StreamBlock, StreamClip, Streamer
-from sdvg_core.weights.latents import load_latents, shots_of
+from sdvg_core.weights.latents import load_latents, shots_in
 from sdvg_core.weights.model_files import ModelFiles
-from tests.support.cli_runs import latents, options, override, refused
+from tests.support.cli_runs import latents, options, override, refused, report
 from tests.support.reuse_folders import after_block, counted_passes, ctrl_c, made, reused, same, stopped
 from tests.support.sounds import channels, tone
 
@@ -93,7 +94,8 @@ def test_clip_is_shown_between_shots(written: Callable[..., Film], clip: Path) -
     parts = (shown(clip, 0, 8), first, shown(clip, 24, 36), shown(clip), second, shown(clip, 32, 40))
     assert torch.equal(frames, torch.cat(parts))
     assert torch.equal(latents(folder), latents(plain_folder))
-    assert [saved.first for saved in shots_of(load_latents(folder / "latents.safetensors"))] == [0, 6]
+    kept = load_latents(folder / "latents.safetensors")
+    assert [saved.first for saved in shots_in(kept.metadata, kept.latents)] == [0, 6]
     assert film.report["totals"]["pixel_frames"] == len(frames)
 
 
@@ -135,6 +137,8 @@ def test_report_says_which_clips_are_shown(written: Callable[..., Film], clip: P
     clips = film.report["settings"]["clips"]
     facts = [{name: of[name] for name in ("name", "file", "in", "out", "frames", "before_block")} for of in clips]
     file = "footage.mp4"
+    assert [(shot["first_frame"], shot["frames"]) for shot in shots] == [(0, 21), (33, 21)]
+    assert [of["first_frame"] for of in clips] == [21, 54]
     assert facts == [
         {"name": "#a", "file": file, "in": 1.5, "out": 2.25, "frames": 12, "before_block": 3},
         {"name": "#b", "file": file, "in": 0, "out": 2.5, "frames": 40, "before_block": 5},
@@ -186,6 +190,31 @@ def test_film_stopped_in_its_last_block_is_whole(base: list[str], clip: Path, tm
     whole = made(tmp_path / "whole", [*base, *words])
     with after_block(2, ctrl_c):
         same(made(tmp_path / "stopped", [*base, *words]), whole)
+
+
+def test_clips_stand_beside_a_continued_clip(written: Callable[..., Film], clip: Path) -> None:
+    """Lines count its blocks. Catches: a clip within it, one before it that is lost, an end counted without it."""
+    _, given, _ = written("given", (RED,), 2)
+    lines = ("1 clip #a 0-0.5:", RED, "5 clip #b 1.0-1.5:")
+    words = ("--continue-from", str(given / "latents.safetensors"), "--clip", f"a={clip}", f"b={clip}")
+    _, plain, plain_frames = written("plain", (RED,), 2, *words[:2])
+    _, folder, frames = written("film", lines, 2, *words)
+    assert torch.equal(frames, torch.cat((shown(clip, 0, 8), plain_frames, shown(clip, 16, 24))))
+    assert torch.equal(latents(folder), latents(plain))
+
+
+WORKERS = pytest.param(("--workers", "1"), id="a worker", marks=pytest.mark.heavy)
+
+
+@pytest.mark.parametrize("more", [pytest.param((), id="this process"), WORKERS])
+def test_each_video_of_a_batch_shows_the_clips(
+    more: tuple[str, ...], base: list[str], clip: Path, tmp_path: Path
+) -> None:
+    """Catches: clips that another seed, or another process, leaves out."""
+    words = ["--prompt", f"{RED}\n2 clip #a:", "--blocks", "1", "--seed", "2", "3", "--clip", f"a={clip}"]
+    assert main(override([*base, *words], "--output", str(tmp_path / "out"), *more)) == 0
+    reports = [report(tmp_path / "out" / number) for number in ("0001", "0002")]
+    assert [of["totals"]["pixel_frames"] for of in reports] == [49, 49]
 
 
 def test_streamed_film_shows_its_clips(files: ModelFiles, clip: Path) -> None:
