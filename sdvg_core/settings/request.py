@@ -95,6 +95,14 @@ class VideoRequest:
         help="go on from a clip: latents.safetensors, a video, or a folder of pictures (16 a second)",
         metavar="CLIP",
     )
+    context_blocks: int = setting(
+        0,
+        least=0,
+        most=MOST_BLOCKS,
+        help="last blocks of the clip to go on from that the models remember, within their windows; 0: all",
+        metavar="N",
+        of_files=False,
+    )
     start_image: Path | None = setting(None, help="the video's first frame", metavar="PICTURE")
     restyle: Path | None = setting(
         None, help="remake a video or a folder of pictures by the prompt, or --blocks of it", metavar="CLIP"

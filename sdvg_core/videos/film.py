@@ -238,6 +238,8 @@ def resolve_film(request: VideoRequest, headers: Headers) -> ResolvedFilm:
     Raises `BadInput` for a film that the models cannot make.
     """
     check_clips(request)
+    if request.context_blocks and not request.continue_from:
+        raise BadInput("there is no clip of which context blocks would be; add --continue-from, or leave them out")
     start, continued = _start(request)
     if read_shots(request.shots)[0].origin:
         start = FrameStart()

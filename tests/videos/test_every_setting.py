@@ -132,6 +132,7 @@ ASKED: dict[str, Any] = {
     "shown_clips": "3:#a 1-2",
     "clips": (ClipFile("#a", Path("clip.mp4")),),
     "continue_from": Path("clip.mp4"),
+    "context_blocks": 2,
     "start_image": Path("picture.png"),
     "restyle": Path("clip.mp4"),
     "colour_hold": 0.5,
