@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .settings.execution import Execution as Execution
     from .settings.load import LoadOptions as LoadOptions
     from .settings.load import ModelOptions as ModelOptions
+    from .settings.request import ClipFile as ClipFile
     from .settings.request import VideoRequest as VideoRequest
     from .settings.route import Budget as Budget
     from .settings.route import Custom as Custom
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from .videos.stream import Busy as Busy
     from .videos.stream import Stream as Stream
     from .videos.stream import StreamBlock as StreamBlock
+    from .videos.stream import StreamClip as StreamClip
     from .videos.stream import Streamer as Streamer
     from .weights.model_files import ModelFiles as ModelFiles
 
@@ -52,13 +54,13 @@ _NAMES = {
     "report.run_report": ("RunReport", "read_report"),
     "settings.execution": ("Execution",),
     "settings.load": ("LoadOptions", "ModelOptions"),
-    "settings.request": ("VideoRequest",),
+    "settings.request": ("ClipFile", "VideoRequest"),
     "settings.route": (
         *("Budget", "Custom", "First", "Gate", "Mean", "Quantile", "Route", "Stride", "TargetOnly", "WorstFrame"),
         "route_preset",
     ),
     "videos.api": ("make",),
-    "videos.stream": ("Busy", "Stream", "StreamBlock", "Streamer"),
+    "videos.stream": ("Busy", "Stream", "StreamBlock", "StreamClip", "Streamer"),
 }
 _RENAMED = {"RouterConfig": "Route", "router_preset": "route_preset"}
 """Names of earlier versions -> those of this one."""

@@ -69,7 +69,12 @@ def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[li
 
 
 def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) -> list[list[Any]]:
-    """Return the CONDITIONING of the first line, with those of later lines attached. `encode`: a text to CONDITIONING."""
+    """Return the CONDITIONING of the first line, with those of later lines attached. `encode`: a text to CONDITIONING.
+
+    Raises `BadInput` for clips, which the command line shows.
+    """
+    if lines.clips:
+        raise BadInput("the prompt shows clips, which the command line can; leave their lines out")
     (_, first), *later = lines.entries
     entries = tuple(PromptEntry(at, encode(text), "", at in lines.cuts) for at, text in later)
     shots = tuple(shot for shot in lines.shots if shot != Shot())

@@ -21,7 +21,7 @@ from ..pocket.trained_set import FAST_VAE_NAME, WEIGHT_FILES, pocket_fast_vae
 from ..report.run_report import RunReport, hide_prompt, is_hidden
 from ..settings.fields import from_json, settings_of
 from ..settings.load import LoadOptions
-from ..settings.request import VideoRequest, read_shots
+from ..settings.request import VideoRequest, read_clips, read_shots
 from ..settings.route import Custom, Route
 from ..text.prompts import PromptSchedule
 from ..videos.fingerprint import differences, flat
@@ -35,6 +35,7 @@ FILE_OPTIONS = {
     "scorer": "reward",
 }
 """Key in a report's settings -> role of the model file."""
+UNSET = ("", "[]", "None")
 NO_SETTINGS = "the report has no settings of a run; give the report.json that generate wrote"
 
 
@@ -51,18 +52,28 @@ def embedded_again(report: RunReport) -> dict[str, Path]:
 def request_again(report: RunReport, stated: Collection[str]) -> dict[str, Any]:
     """Return the fields of a report's request except the route. `stated`: fields that the user gives.
 
-    Raises `BadInput` for a clip or picture that is not stated: the report has only its name.
+    Raises `BadInput` for clips or a picture that are not stated: the report has only their names.
     """
     known = settings_of(VideoRequest)
     values = {name: value for name, value in report.request.items() if name in known and value is not None}
     values.pop("route", None)
-    values.pop("shots", None)  # they come with the prompts
+    for of_lines in ("shots", "shown_clips"):
+        values.pop(of_lines, None)  # they come with the prompts
+    clips = values.pop("clips", None)
+    if clips and "clips" not in stated:
+        raise BadInput(f"the video shows {_named_clips(clips)}; add each as --clip NAME=FILE")
     files = [name for name in values if Path in known[name].kinds and values[name] not in known[name].choices]
     for name in files:
         file = values.pop(name)
         if name not in stated:
             raise BadInput(f"the video began from {file!s:.60}; add {known[name].flags[0]} FILE")
     return values
+
+
+def _named_clips(clips: Any) -> str:
+    """Return the names and files of a report's clips, for an error message."""
+    known = clips if isinstance(clips, list) and all(isinstance(clip, Mapping) for clip in clips) else []
+    return ", ".join(f"{clip.get('name')!s:.13} ({clip.get('path')!s:.40})" for clip in known) or "clips"
 
 
 def route_again(report: RunReport) -> Route:
@@ -136,6 +147,7 @@ def prompts_again(report: RunReport) -> PromptSchedule:
         raise BadInput(NO_SETTINGS)
     scenes = tuple(block - 1 for block in cuts)
     shots = read_shots(str(report.request.get("shots") or ""))
+    clips = read_clips(str(report.request.get("shown_clips") or ""))
     begins = {*scenes, *(shot.start for shot in shots[1:])}
     text = report.blocks[0].prompt
     entries = [(0, text)]
@@ -145,7 +157,7 @@ def prompts_again(report: RunReport) -> PromptSchedule:
             entries.append((index, text))
     if any(is_hidden(text) for _, text in entries):
         raise BadInput("the report has hashes in place of its prompts; add the prompt with --prompt")
-    return PromptSchedule(tuple(entries), cuts=scenes, shots=shots)
+    return PromptSchedule(tuple(entries), cuts=scenes, shots=shots, clips=clips)
 
 
 def latents_in(folder: Path) -> Tensor | None:
@@ -189,5 +201,5 @@ def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
     }
     # A different device is no different video.
     values = flat(settings).items()
-    # A report from before there were shots has none, and an empty text says the same.
-    return {name: value for name, value in values if not name.endswith("device") and value != ""}
+    # An older report lacks newer settings, and an empty one says the same.
+    return {name: value for name, value in values if not name.endswith("device") and value not in UNSET}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
+from ..errors import BadInput
 from ..pocket import POCKET
 from ..settings.context import PRESETS
 from ..settings.execution import AUTO, Execution
 from ..settings.fields import TYPE_WORDS, Setting, impossible_path, settings_of
 from ..settings.load import LoadOptions, ModelOptions
+from ..settings.request import ClipFile
 from ..settings.route import DEFAULT_PRESET, POLICIES, ROUTE_PRESETS, Budget, Gate, Route, Stride, WorstFrame
 from ..weights.model_files import KNOWN_FILES
 
@@ -30,7 +32,23 @@ def file_path(text: str) -> Path:
     return Path(text)
 
 
-READERS: Mapping[Any, Callable[[str], Any]] = {Path: file_path, int: int, float: float, str: str}
+def clip_file(text: str) -> ClipFile:
+    """Return a named clip from NAME=PATH. Raises argparse's error for other text."""
+    name, _, path = text.partition("=")
+    file = file_path(path)
+    try:
+        return ClipFile(f"#{name.removeprefix('#')}", file)
+    except BadInput as refusal:
+        raise argparse.ArgumentTypeError(str(refusal)) from None
+
+
+READERS: Mapping[Any, Callable[[str], Any]] = {
+    Path: file_path,
+    ClipFile: clip_file,
+    int: int,
+    float: float,
+    str: str,
+}
 
 
 def add_settings(
@@ -52,17 +70,17 @@ def add_settings(
         if kinds[0] is bool:
             details = {"help": details["help"], "action": argparse.BooleanOptionalAction}
         elif get_origin(kinds[0]) is tuple:
-            details |= {"nargs": "+", "action": "extend"}
+            details |= {"nargs": "+", "action": "extend", "type": _reader(get_args(kinds[0]), setting)}
         elif setting.choices and len(kinds) == 1 and not setting.metavar:
             details["choices"] = setting.choices
         else:
-            details["type"] = _reader(setting)
+            details["type"] = _reader(setting.kinds, setting)
         group.add_argument(*setting.flags, dest=setting.dest, default=argparse.SUPPRESS, **details)
 
 
-def _reader(setting: Setting) -> Callable[[str], Any]:
-    """Return the converter from text to a setting's value."""
-    read = next((READERS[kind] for kind in setting.kinds if kind in READERS), str)
+def _reader(kinds: Sequence[Any], setting: Setting) -> Callable[[str], Any]:
+    """Return the converter from text to a setting's value, which has one of `kinds`."""
+    read = next((READERS[kind] for kind in kinds if kind in READERS), str)
 
     def value(text: str) -> Any:
         return text if text in setting.choices else read(text)

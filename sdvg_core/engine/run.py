@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -17,19 +18,20 @@ from .inputs import BlockInputs, ControlClip, InputClip, KeyedNoise, StartClip
 from .outside import check_frames
 from .pixels import Decoder
 from .plan import Lead, RunPlan, check_restyle, plan_blocks
-from .protocols import Engine
+from .protocols import BlockGenerator, Engine
 from .reuse import Reuse
 from .speculate import EmittedBlock, ShownBlock, speculate
-from .types import Block, Condition, FiniteChecks, History, check_clip
-from .wrappers import ColourHold
+from .types import Anchor, Block, Condition, FiniteChecks, History, check_clip
+from .wrappers import ColourHold, ShortMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
     """Everything that determines a video; the noise in `inputs` has its size.
 
-    `reuse`: results of earlier runs, re-used where cache keys agree; this run adds its own. `colour_hold`: see
-    `ColourHold`. `clock`: its readings subtract to seconds. Raises `BadInput` for a clip of another size, or with
+    `reuse`: results of earlier runs, re-used where cache keys agree; this run adds its own. `forgotten`: number of
+    the clip's first latent frames that the models do not see, see `ShortMemory`. `colour_hold`: see `ColourHold`.
+    `clock`: its readings subtract to seconds. Raises `BadInput` for a clip of another size, or with
     NaN or infinity.
     """
 
@@ -38,6 +40,7 @@ class Run:
     inputs: BlockInputs
     drafter_context: DrafterContext = "committed"
     reuse: Reuse | None = None
+    forgotten: int = 0
     colour_hold: float = 0.0
     clock: Callable[[], Any] = time.perf_counter
 
@@ -57,10 +60,20 @@ class Run:
         `stop`: called after every new block; True ends the video there.
         """
         history = History(horizon=self.engine.horizon)
-        for shown in self._show_clip():
+        anchors: dict[int, Anchor] = {}
+        for shown in self._show_clip(anchors):
             history = shown.history
             yield shown
-        engine, reuse = self._holding() if self.colour_hold else (self.engine, self.reuse)
+        engine = self.engine
+        reuse = self.reuse
+        if self.forgotten:
+            first = next(block for block in history.blocks if block.span.start == self.forgotten)
+            begin = cache(lambda: self.engine.codec.encode(anchors[self.forgotten]()))
+            memory = partial(ShortMemory, first=first, begin=begin)
+            engine, reuse = _wrapped(engine, reuse, f"remembers from {self.forgotten} on", memory)
+        if self.colour_hold:
+            hold = partial(ColourHold, hold=self.colour_hold)
+            engine, reuse = _wrapped(engine, reuse, f"colour held {self.colour_hold}", hold)
         loop = speculate(
             engine,
             self.plan.route,
@@ -84,7 +97,8 @@ class Run:
                 if isinstance(shown, EmittedBlock):
                     yield shown
 
-    def _show_clip(self) -> Iterator[ShownBlock]:
+    def _show_clip(self, anchors: dict[int, Anchor]) -> Iterator[ShownBlock]:
+        """Yield the blocks of the clip. `anchors`: that of the first latent frame that is remembered is added."""
         start = self.inputs.start
         decoder = Decoder(self.engine.codec, self.reuse)
         stride = self.engine.codec.temporal_stride
@@ -107,21 +121,23 @@ class Run:
             elif history.frames < (image_frames := self.plan.lead.start_image_frames):
                 # The image is held for several latent frames. Show it once, then the odd frames of its span.
                 frames = torch.cat((frames[:, :1], frames[:, 1 + stride * (image_frames - 1) :]), dim=1)
+            if self.forgotten and span.start == self.forgotten:
+                anchors[span.start] = pixels.anchors[0]
             history = history.commit(block, pixels.anchors, pixels.state)
             yield ShownBlock(history, frames, pixels.key)
 
-    def _holding(self) -> tuple[Engine, Reuse | None]:
-        """Return the engine with colour hold on its models, and re-use with keys that include it."""
-        hold = self.colour_hold
-        drafter = self.engine.drafter and ColourHold(self.engine.drafter, hold)
-        target = self.engine.target and ColourHold(self.engine.target, hold)
-        reuse = self.reuse
-        if reuse:
-            keys = reuse.part_keys
-            held = f"colour held {hold}"
-            keys = replace(keys, drafter=f"{keys.drafter} {held}", target=f"{keys.target} {held}")
-            reuse = replace(reuse, part_keys=keys)
-        return replace(self.engine, drafter=drafter, target=target), reuse
+
+def _wrapped(
+    engine: Engine, reuse: Reuse | None, key: str, wrap: Callable[[BlockGenerator], BlockGenerator]
+) -> tuple[Engine, Reuse | None]:
+    """Return an engine with a wrapper around its models, and re-use with keys that name it by `key`."""
+    drafter = engine.drafter and wrap(engine.drafter)
+    target = engine.target and wrap(engine.target)
+    if reuse:
+        keys = reuse.part_keys
+        keys = replace(keys, drafter=f"{keys.drafter} {key}", target=f"{keys.target} {key}")
+        reuse = replace(reuse, part_keys=keys)
+    return replace(engine, drafter=drafter, target=target), reuse
 
 
 def plan_run(

@@ -1,8 +1,9 @@
-"""Generators around a model: one holds colours against their drift, one makes a span of smaller blocks."""
+"""Generators around a model: they hold colours against their drift, forget the begin of a clip, or make a span of
+smaller blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -71,6 +72,46 @@ class ColourHold(WrappedGenerator):
         scale = 1 + self.hold * (deviation_1 / deviation - 1)
         held = (made.latents.float() - mean) * scale + mean + self.hold * (mean_1 - mean)
         return replace(made, block=held.to(made.latents.dtype))
+
+
+# --- a model that forgets the begin of a clip
+
+
+class ShortMemory(WrappedGenerator):
+    """Shows `inner` a history that begins with a later block, as if the video began there.
+
+    Positions count from there, blocks and so their noise as before. A video's first latent frame shows a single
+    pixel frame, so the first one that is remembered is encoded anew, as Krea's context does.
+    """
+
+    def __init__(self, inner: BlockGenerator, first: Block, begin: Callable[[], Tensor]) -> None:
+        """`first`: the block with which memory begins. `begin`: returns its first frame as an image's latents."""
+        super().__init__(inner)
+        self._first = first
+        self._begin = begin
+        # As in `FramewiseAdapter`, a block that is moved once more must give the same object.
+        self._known: tuple[tuple[Block, Block], ...] = ()
+
+    def generate(self, call: BlockCall) -> Generated:
+        """Generate the block from what is remembered."""
+        blocks = [block for block in call.history.blocks if block.span.start >= self._first.span.start]
+        self._known = tuple((block, self._moved(number, block)) for number, block in enumerate(blocks))
+        history = replace(call.history, blocks=tuple(moved for _, moved in self._known), decode_state=None)
+        return self.inner.generate(replace(call, history=history, span=self._place(call.span)))
+
+    def _moved(self, number: int, block: Block) -> Block:
+        for known, moved in self._known[number : number + 1]:
+            if known.same_as(block):
+                return moved
+        latents = block.latents
+        if number == 0:
+            rest = latents[:, :, 1:]
+            latents = torch.cat((self._begin().to(rest), rest), dim=2)
+        return Block(self._place(block.span), latents, block.condition)
+
+    def _place(self, span: Span) -> Span:
+        """Return where a span is, counted from where memory begins."""
+        return replace(span, start=span.start - self._first.span.start)
 
 
 # --- a model with smaller blocks

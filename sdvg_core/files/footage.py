@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from ..settings.request import CLIP_RATE
 from .clip import Clip, check_colours, open_clip
 from .pictures import Picture, cropped, picture_note, pictures_in, pictures_of, reading
 from .sound import Sound
 
 _T = TypeVar("_T")
-RATE = 16
+RATE = CLIP_RATE
 """Pixel frames a second of the models' training clips."""
 MOST_FOOTAGE_FRAMES = 2000
 OPAQUE = 255
@@ -42,8 +43,12 @@ class Footage:
         return len(self.pixels)
 
     def part(self, first: int, until: int | None) -> Footage:
-        """Return the frames `first` to `until`, without sound; at least the last frame. The note is the whole's."""
-        return Footage(self.pixels[min(first, self.frames - 1) : until], self.note)
+        """Return the frames `first` to `until`; at least the last frame. The note is the whole's.
+
+        So is the sound, which the part with the first frame has.
+        """
+        sound = None if first else self.sound
+        return Footage(self.pixels[min(first, self.frames - 1) : until], self.note, sound)
 
     def fill(self, frames: int, *, first: int = 0) -> Tensor:
         """Return frames `1 f 3 h w` in [0, 1] from index `first` on; beyond the ends, repeat the end frames."""

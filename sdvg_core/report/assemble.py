@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate, chain, pairwise
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..engine.protocols import Scorer
@@ -19,6 +20,7 @@ from .joins import ShotJoin
 from .run_report import RunReport
 from .summary import ranges
 
+NO_FRAMES: Mapping[str, int] = MappingProxyType({})
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 
@@ -67,20 +69,27 @@ def assemble_report(
     load: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
     numbers: Sequence[int] = (),
+    clips: Sequence[Mapping[str, Any]] = (),
+    frames: Mapping[str, int] = NO_FRAMES,
     joins: Sequence[ShotJoin] = (),
 ) -> RunReport:
     """Return the report of the runs of a film. `parts`: settings of their models and devices, as JSON values.
 
     `request`, `load`: what was asked, as JSON values with files by name. `kept`: `blocks` and
     `digest` of the blocks kept from an earlier run. `numbers`: of the blocks to make in the film, from 1, if others
-    than the first are kept, or left out. `joins`: of every shot that was made, but for the first.
+    than the first are kept, or left out. `clips`: those shown as they are, with `name` and `before_block`. `frames`:
+    number of pixel frames of each shot and clip, by name. `joins`: of every shot and clip that was shown, in order,
+    but for the first.
     """
     run = runs[0]
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
     scorer.pop("notes", None)
     spans = [span for each in runs for span in each.plan.spans]
     cuts = list(chain.from_iterable(map(_cuts, runs, _firsts(runs))))
-    shots = _shots(runs, joins)
+    shots = _shots(runs, clips)
+    shown = _in_order(shots, clips, frames)
+    for part, join in zip(shown[1:], joins, strict=False):
+        part["join"] = join.as_dict()
     return RunReport(
         request=request,
         load=load,
@@ -95,6 +104,7 @@ def assemble_report(
             "takes": {str(place + 1): span.take for place, span in enumerate(spans) if span.take > 1},
             **({"cuts": cuts} if cuts else {}),
             **({"shots": shots} if shots else {}),
+            **({"clips": [part for part in shown if "before_block" in part]} if clips else {}),
             "drafter_context": run.drafter_context,
             "latent_frames_given": run.plan.lead.frames,
             **({"kept": dict(kept)} if kept else {}),
@@ -103,7 +113,7 @@ def assemble_report(
         versions=versions,
         blocks=tuple(records),
         fps=fps,
-        notes=(*_route_notes(len(spans), records, kept, numbers), *notes, *_join_notes(shots, joins)),
+        notes=(*_route_notes(len(spans), records, kept, numbers), *notes, *_join_notes(shown, joins)),
     )
 
 
@@ -122,25 +132,43 @@ def _cuts(run: Run, first: int) -> list[int]:
     return [first + number for (_, before), (number, after) in pairs if after.cut and after is not before]
 
 
-def _shots(runs: Sequence[Run], joins: Sequence[ShotJoin]) -> list[dict[str, Any]]:
-    """Return the shots of a film; nothing for one run without a key. Of a route by budget, each has its own."""
-    if len(runs) == 1 and not runs[0].inputs.noise.shot:
+def _shots(runs: Sequence[Run], clips: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the shots of a film; nothing for one run without a key or clips. A budget gives each its own route."""
+    if len(runs) == 1 and not runs[0].inputs.noise.shot and not clips:
         return []
     routes = [as_json(run.plan.route) for run in runs]
     shots: list[dict[str, Any]] = []
-    for number, (run, first, route) in enumerate(zip(runs, _firsts(runs), routes, strict=True)):
+    for run, first, route in zip(runs, _firsts(runs), routes, strict=True):
         shot: dict[str, Any] = {"key": run.inputs.noise.shot or FIRST_KEY, "first_block": first + 1}
         if route != routes[0]:
             shot["route"] = route
-        if 0 < number <= len(joins):
-            shot["join"] = joins[number - 1].as_dict()
         shots.append(shot)
     return shots
 
 
-def _join_notes(shots: Sequence[Mapping[str, Any]], joins: Sequence[ShotJoin]) -> Iterator[str]:
+def _in_order(
+    shots: Sequence[dict[str, Any]], clips: Sequence[Mapping[str, Any]], frames: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Return the shots, and copies of the clips, in the order in which they are shown, with their frames."""
+    parts = [*(dict(clip) for clip in clips), *shots]
+    parts.sort(key=lambda part: part.get("first_block") or part["before_block"])
+    at = 0
+    for part in parts:
+        if length := frames.get(_name(part)):
+            part |= {"first_frame": at, "frames": length}
+            at += length
+    return parts
+
+
+def _name(part: Mapping[str, Any]) -> str:
+    """Return the name of a shot or a clip of a report."""
+    return str(part.get("key") or part["name"])
+
+
+def _join_notes(shown: Sequence[Mapping[str, Any]], joins: Sequence[ShotJoin]) -> Iterator[str]:
     if joins:
-        steps = [f"to {shot['key']} {join}" for shot, join in zip(shots[1:], joins, strict=False)]
+        names = map(_name, shown[1:])
+        steps = [f"to {name} {join}" for name, join in zip(names, joins, strict=False)]
         yield f"Steps at the joins, in levels of 255: {'; '.join(steps)}."
 
 

@@ -1,4 +1,4 @@
-"""How far the colours step where one shot of a film follows another, and how far each is from the first.
+"""How far the colours step where one shot or clip of a film follows another, and how far each is from the first.
 
 Whether a cut should be seen is the artist's to say; the figures tell which join is another than the rest.
 """
@@ -29,7 +29,7 @@ def levels_of(frames: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShotJoin:
-    """The step to a shot from the one before it, in levels of 255.
+    """The step to a shot or clip from the one before it, in levels of 255.
 
     `brightness`, `contrast`: from the last frame before to the first one after. `usual_brightness`,
     `usual_contrast`: the median step within the two shots. `from_first`: the largest difference of the shot's mean

@@ -156,8 +156,16 @@ class RunReport:
 
     @property
     def pixel_frames(self) -> int:
-        """Pixel frames of the video."""
-        return sum(record.pixel_frames for record in self.blocks)
+        """Pixel frames of the video: of its blocks, and of clips that it shows between its shots."""
+        return sum(record.pixel_frames for record in self.blocks) + sum(self.clip_frames)
+
+    @property
+    def clip_frames(self) -> tuple[int, ...]:
+        """Pixel frames of each clip that the video shows between its shots."""
+        clips = self.settings.get("clips")
+        known = clips if isinstance(clips, list) else []
+        counts = [clip.get("frames") for clip in known if isinstance(clip, Mapping)]
+        return tuple(frames for frames in counts if type(frames) is int and 0 < frames <= LARGEST_FIGURE)
 
     @property
     def worst_block(self) -> BlockRecord | None:

@@ -93,6 +93,8 @@ def _figures(report: RunReport) -> Iterator[str]:
         yield acceptance(report)
         return
     blocks = count(len(report.blocks), "block")
+    if clips := report.clip_frames:
+        blocks += f" and {count(len(clips), 'clip')}"
     frames = count(report.pixel_frames, "pixel frame")
     yield f"{blocks}, {frames}, {report.pixel_frames / report.fps:.1f} s at {report.fps:g} fps"
     yield route_in_words(report)

@@ -43,9 +43,10 @@ class VideoRequest:
     """The request for one video; the help of each field describes it.
 
     `width`, `height`: pixels; None for those of the clip to continue, or 832 x 480. `directions`: see
-    `check_directions`. `takes`: see `read_takes`. `shots`: see `read_shots`; they come from the prompt's lines.
-    `strength`: `medium`, or `medium,7:0.6` to change it from block 7 on. `colour_hold`: see `ColourHold`. Raises
-    `BadInput` for invalid values, and for those that exclude each other.
+    `check_directions`. `takes`: see `read_takes`. `shots`: see `read_shots`, `shown_clips`: see `read_clips`; they
+    come from the prompt's lines. `clips`: the files of these. `strength`: `medium`, or `medium,7:0.6` to change it
+    from block 7 on. `colour_hold`: see `ColourHold`. Raises `BadInput` for invalid values, and for those that
+    exclude each other.
     """
 
     blocks: int = setting(
@@ -80,10 +81,27 @@ class VideoRequest:
         widget={"optional": True},
     )
     shots: str = setting("", of_files=False)
+    shown_clips: str = setting("", of_files=False)
+    clips: tuple[ClipFile, ...] = setting(
+        (),
+        flags=("--clip",),
+        metavar="NAME=PATH",
+        help="a video or a folder of pictures that the prompt's line '12 clip #NAME:' shows before block 12, as it "
+        "is and with its sound",
+        of_files=False,
+    )
     continue_from: Path | None = setting(
         None,
         help="go on from a clip: latents.safetensors, a video, or a folder of pictures (16 a second)",
         metavar="CLIP",
+    )
+    context_blocks: int = setting(
+        0,
+        least=0,
+        most=MOST_BLOCKS,
+        help="last blocks of the clip to go on from that the models remember, within their windows; 0: all",
+        metavar="N",
+        of_files=False,
     )
     start_image: Path | None = setting(None, help="the video's first frame", metavar="PICTURE")
     restyle: Path | None = setting(
@@ -123,7 +141,10 @@ class VideoRequest:
         check_fields(self)
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
-        read_shots(self.shots)
+        check_names(read_shots(self.shots), read_clips(self.shown_clips))
+        names = [clip.name for clip in self.clips]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise BadInput(f"two clips have the name {twice[0]}; give each its own")
         read_strengths(self.strength, self.blocks)
         if sum(map(bool, (self.continue_from, self.start_image, self.restyle))) > 1:
             raise BadInput(TWO_STARTS)
@@ -194,8 +215,8 @@ FIRST_KEY = "#0"
 class Shot:
     """A shot that begins afresh. `start`: its first block, from 0; blocks of a clip that is continued count too.
 
-    `key`: its name. It names its noise too, so a shot that is moved keeps its latents. `origin`: key of the shot
-    whose last frame it begins with; empty for none. Raises `BadInput` for a key of another form.
+    `key`: its name. It names its noise too, so a shot that is moved keeps its latents. `origin`: name of the shot
+    or clip whose last frame it begins with; empty for none. Raises `BadInput` for a key of another form.
     """
 
     start: int = 0
@@ -220,8 +241,7 @@ def shots_text(shots: Sequence[Shot]) -> str:
 def read_shots(text: str) -> tuple[Shot, ...]:
     """Parse shots such as `1:#0,4:#k3f from #0` (the key of the first blocks; from block 4 on a shot of its own).
 
-    Raises `BadInput` for other text, and unless the blocks ascend from 1, each key is there once, and a shot begins
-    with an earlier one's last frame.
+    Raises `BadInput` for other text, and unless the blocks ascend from 1. `check_names` checks the keys.
     """
     shots = []
     for part in text.split(",") if text else ():
@@ -230,17 +250,114 @@ def read_shots(text: str) -> tuple[Shot, ...]:
             raise BadInput(f"the shot is {part!r:.40}; write for example 4:#k3f (from block 4 on)")
         shots.append(Shot(int(match[1]) - 1, match[2], match[3] or ""))
     starts = [shot.start for shot in shots]
-    keys = [shot.key for shot in shots]
     if shots and (starts[0] != 0 or sorted(set(starts)) != starts):
         raise BadInput(f"the shots are {text!r:.60}; sort them, from block 1 on, one for each block at most")
+    return tuple(shots) or (Shot(),)
+
+
+# --- clips that a film shows as they are
+
+CLIP_RATE = 16
+"""Frames a second at which a clip is shown and cut."""
+CLIP_PART = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?)-([0-9]{1,4}(?:\.[0-9]{1,3})?)")
+
+
+def check_clip_name(name: str) -> None:
+    """Raise `BadInput` for a name that no clip can have."""
+    if not SHOT_KEY.fullmatch(name):
+        raise BadInput(f"a clip's name is {name!r:.40}; write # and 1 to 12 of a-z and 0-9, such as #a")
+    if name == FIRST_KEY:
+        raise BadInput(f"the clip {FIRST_KEY} has the name of the film's first shot; give it another")
+
+
+@dataclass(frozen=True, slots=True)
+class ClipFile:
+    """A clip that a film shows as it is: its `name`, such as `#a`, and its file or folder of pictures.
+
+    Raises `BadInput` for a name of another form.
+    """
+
+    name: str
+    path: Path
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_clip_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownClip:
+    """A clip that is shown before block `start`, from 0; blocks of a clip that is continued count too.
+
+    `part`: of it, in seconds, such as `1.5-4.0`; empty for all. Raises `BadInput` for a name or part of another
+    form.
+    """
+
+    start: int
+    name: str
+    part: str = ""
+
+    def __post_init__(self) -> None:
+        check_clip_name(self.name)
+        if self.part and not CLIP_PART.fullmatch(self.part):
+            raise BadInput(f"the part of clip {self.name} is {self.part!r:.40}; write seconds such as 1.5-4.0")
+        first, stop = self.span
+        if stop is not None and first >= stop:
+            fault = f"the part of clip {self.name} is {self.part}, not a frame of {CLIP_RATE} a second"
+            raise BadInput(f"{fault}; write in and out in seconds, such as 1.5-4.0")
+
+    @property
+    def span(self) -> tuple[int, int | None]:
+        """The frames that are shown: the first one, and the one after the last; None for the clip's end."""
+        match = CLIP_PART.fullmatch(self.part)
+        if match is None:
+            return 0, None
+        first, stop = (round(float(seconds) * CLIP_RATE) for seconds in match.groups())
+        return first, stop
+
+    def __str__(self) -> str:
+        part = f" {self.part}" if self.part else ""
+        return f"{self.start + 1}:{self.name}{part}"
+
+
+def clips_text(clips: Sequence[ShownClip]) -> str:
+    """Return clips as text, such as `4:#a 1.5-4.0,4:#b`."""
+    return ",".join(map(str, clips))
+
+
+def read_clips(text: str) -> tuple[ShownClip, ...]:
+    """Parse clips such as `4:#a 1.5-4.0,4:#b` (before block 4, #a from 1.5 to 4 seconds, then all of #b).
+
+    Raises `BadInput` for other text, and unless the blocks ascend.
+    """
+    clips = []
+    for part in text.split(",") if text else ():
+        match = re.fullmatch(r"([0-9]{1,6}):(#\S*)(?: (\S+))?", part)
+        if match is None or int(match[1]) < 1:
+            raise BadInput(f"the clip is {part!r:.40}; write for example 4:#a (before block 4)")
+        clips.append(ShownClip(int(match[1]) - 1, match[2], match[3] or ""))
+    if clips != sorted(clips, key=lambda clip: clip.start):
+        raise BadInput(f"the clips are {text!r:.60}; sort them by their blocks")
+    return tuple(clips)
+
+
+def check_names(shots: Sequence[Shot], clips: Sequence[ShownClip]) -> None:
+    """Raise `BadInput` unless each shot and clip of a film has its own name, and shots begin from earlier ones."""
+    keys = [shot.key for shot in shots]
+    names = [clip.name for clip in clips]
     if twice := [key for key in keys if keys.count(key) > 1]:
         first = " (the film's first shot has it)" if twice[0] == FIRST_KEY else ""
         raise BadInput(f"two shots have the key {twice[0]}{first}; give each its own")
+    if twice := [name for name in names if names.count(name) > 1]:
+        fault = f"two lines show the clip {twice[0]}"
+        raise BadInput(f"{fault}; give the second one a name of its own, which may have the same file")
+    if both := [name for name in names if name in keys]:
+        raise BadInput(f"a shot and a clip have the name {both[0]}; give each its own")
     for number, shot in enumerate(shots):
-        if shot.origin and shot.origin not in keys[:number]:
+        earlier = [*keys[:number], *(clip.name for clip in clips if clip.start <= shot.start)]
+        if shot.origin and shot.origin not in earlier:
             fault = f"shot {shot.key} begins from {shot.origin}, and no shot before it has that key"
-            raise BadInput(f"{fault}; name one of {', '.join(keys[:number]) or 'those before it'}")
-    return tuple(shots) or (Shot(),)
+            raise BadInput(f"{fault}, nor a clip; name one of {', '.join(earlier) or 'those before it'}")
 
 
 # --- restyling: a block begins from the clip's latents with noise added. A named strength skips the first steps of

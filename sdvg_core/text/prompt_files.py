@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import BadInput, first_line, why
 from ..files.small_files import parse_json, read_small
+from ..settings.request import shots_text
 from .prompts import PROMPT_LINE, PromptSchedule, read_video_prompt, text_lines
 
 PROMPT = "prompt"
@@ -129,8 +130,9 @@ def _of_row(row: Mapping[str, Any]) -> PromptSchedule:
         raise BadInput("the prompt is empty; write one in the column prompt")
     first = _number(row, "first")
     prompt = read_video_prompt(text if first is None else f"[first {first}] {text}")
-    if prompt.strengths:
-        raise BadInput("a table has no strengths; write one video into a text file, or give --strength")
+    if prompt.strengths or prompt.clips or shots_text(prompt.shots):
+        fault = "a table has no strengths, shots and clips, which its videos would share"
+        raise BadInput(f"{fault}; write one video into a text file, or cut in place of fresh")
     return replace(prompt, seed=_number(row, "seed"))
 
 

@@ -12,7 +12,18 @@ from torch import Tensor
 
 from ..engine.types import Condition
 from ..errors import BadInput, count
-from ..settings.request import Shot, VideoRequest, read_shots, read_strength, shots_text, strength_of
+from ..settings.request import (
+    Shot,
+    ShownClip,
+    VideoRequest,
+    check_names,
+    clips_text,
+    read_clips,
+    read_shots,
+    read_strength,
+    shots_text,
+    strength_of,
+)
 
 EMPTY = "the prompt is empty; describe what the video should show"
 LONGEST_PROMPT = 20_000
@@ -20,16 +31,19 @@ LONGEST_PROMPT = 20_000
 NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # With a digit right after the colon it is a ratio or a time of day.
 PROMPT_LINE = re.compile(
-    r"[ \t]*(?P<block>[0-9]{1,6})(?P<cut>[ \t]+cut)?"
+    r"[ \t]*(?P<block>[0-9]{1,6})"
+    r"(?:[ \t]+clip[ \t]+(?P<clip>#[^\s:]*)(?:[ \t]+(?P<part>[0-9][^\s:]*))?"
+    r"|(?P<cut>[ \t]+cut)?"
     r"(?:[ \t]+fresh[ \t]+(?P<shot>#[^\s:]*)(?:[ \t]+from[ \t]+(?P<origin>#[^\s:]*))?)?"
-    r"(?:[ \t]+strength[ \t]+(?P<strength>\S+?))?[ \t]*:(?![0-9])[ \t]*(?P<prompt>.*)"
+    r"(?:[ \t]+strength[ \t]+(?P<strength>\S+?))?)"
+    r"[ \t]*:(?![0-9])[ \t]*(?P<prompt>.*)"
 )
-"""A line for a block: its number from 1, an optional cut, fresh shot or strength, and a prompt."""
+"""A line for a block: its number from 1, an optional cut, fresh shot or strength, and a prompt; or a clip."""
 FIRST_STRENGTH = re.compile(r"(?is)\s*\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
 """Start of a video's prompt: the number of first blocks by the target."""
 ALMOST = re.compile(
     r"(?i)[ \t]*(?:\[first\b.*|[-+\u2212]?\d+(?:[.,]\d+)?"
-    r"(?:[ \t]*|[ \t]+(?:cut|fresh|strength)\b[^:\uff1a]*)[:\uff1a](?!\d).*)"
+    r"(?:[ \t]+clip[ \t]+#.*|(?:[ \t]*|[ \t]+(?:cut|fresh|clip|strength)\b[^:\uff1a]*)[:\uff1a](?!\d).*))"
 )
 """A line that is nearly one of these: another number, digits of another script, a full-width colon."""
 
@@ -39,14 +53,16 @@ class PromptSchedule:
     """Prompts with their first blocks, from 0: `((0, "a calm sea"), (4, "a storm"))`.
 
     `strengths`: of restyling, with their first blocks. `cuts`: blocks that begin a new scene. `shots`: those that
-    begin afresh, the first one with block 0. `first`: number of first blocks by the target, if the prompt states
-    it, else 0. `seed`: of its video, if its file states one. Raises `BadInput` unless blocks ascend from 0.
+    begin afresh, the first one with block 0. `clips`: those shown as they are. `first`: number of first blocks by
+    the target, if the prompt states it, else 0. `seed`: of its video, if its file states one. Raises `BadInput`
+    unless blocks ascend from 0.
     """
 
     entries: tuple[tuple[int, str], ...]
     strengths: tuple[tuple[int, str], ...] = ()
     cuts: tuple[int, ...] = ()
     shots: tuple[Shot, ...] = (Shot(),)
+    clips: tuple[ShownClip, ...] = ()
     first: int = 0
     seed: int | None = None
 
@@ -61,12 +77,12 @@ class PromptSchedule:
         if any(b <= a for a, b in pairwise(self.starts)):
             blocks = ", ".join(str(start + 1) for start in self.starts)
             raise BadInput(f"the prompts start at blocks {blocks:.40}; sort them, and give each block one")
-        read_shots(shots_text(self.shots))
+        check_names(read_shots(shots_text(self.shots)), read_clips(clips_text(self.clips)))
 
     @property
     def changes(self) -> bool:
-        """True if the prompt or a strength changes within the clip, or a shot has a key."""
-        return len(self.entries) > 1 or bool(self.strengths) or bool(shots_text(self.shots))
+        """True if the prompt or a strength changes within the video, a shot has a key, or a clip is shown."""
+        return len(self.entries) > 1 or bool(self.strengths or self.clips or shots_text(self.shots))
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -107,26 +123,36 @@ def read_prompt(text: str) -> PromptSchedule:
 
     Examples: `5: a storm`, `7 strength 0.6: a lake`, `12 cut: a harbour` (a new scene), `15 fresh #k3f: a bridge`
     (a shot that remembers nothing of those before it), `18 fresh #a from #k3f: ...` (it begins with that shot's
-    last frame). Other lines belong to the prompt before them. A line with a strength may have no prompt. Raises
-    `BadInput` for an invalid line.
+    last frame), `18 clip #b 1.5-4.0:` (before block 18, a clip from 1.5 to 4 seconds). Other lines belong to the
+    prompt before them. A line with a strength may have no prompt. Raises `BadInput` for an invalid line.
     """
     if not isinstance(text, str):
         raise BadInput(EMPTY)
-    parts: list[tuple[int, str, list[str]]] = [(0, "", [])]
+    lines: list[str] = []
+    parts: list[tuple[int, str, list[str]]] = [(0, "", lines)]
+    clips: list[tuple[ShownClip, list[str]]] = []
     cuts = []
     fresh: dict[int, Shot] = {}
     for line in text_lines(text):
         match = PROMPT_LINE.fullmatch(line)
         if match is None:
-            parts[-1][2].append(line)
+            lines.append(line)
             continue
         start = int(match["block"]) - 1
         if start < 0:
             raise BadInput(f"the line {line.strip()!r:.60} is of block 0, but the first one is 1; number it again")
-        parts.append((start, match["strength"] or "", [match["prompt"]]))
+        lines = [match["prompt"]]
+        if match["clip"]:
+            clips.append((ShownClip(start, match["clip"], match["part"] or ""), lines))
+            continue
+        parts.append((start, match["strength"] or "", lines))
         cuts += [start] if match["cut"] else []
         if match["shot"]:
             fresh[start] = Shot(start, match["shot"], match["origin"] or "")
+    for clip, below in clips:
+        if "".join(below).strip():
+            fault = f"the line of clip {clip.name} has a text, and a clip is shown as it is"
+            raise BadInput(f"{fault}; write the text as a line of its own, such as '4 fresh #k3f: a storm'")
     texts = [(start, strength, "\n".join(lines).strip()) for start, strength, lines in parts]
     for start, strength, prompt in texts[1:]:
         if strength:
@@ -137,7 +163,8 @@ def read_prompt(text: str) -> PromptSchedule:
             raise BadInput(f"the line of block {start + 1} says nothing; write for example '4: the storm begins'")
     strengths = tuple((start, strength) for start, strength, _ in texts if strength)
     entries = tuple((start, prompt) for start, _, prompt in texts if prompt)
-    return PromptSchedule(entries, strengths, tuple(cuts), tuple(({0: Shot()} | fresh).values()))
+    shots = tuple(({0: Shot()} | fresh).values())
+    return PromptSchedule(entries, strengths, tuple(cuts), shots, tuple(clip for clip, _ in clips))
 
 
 def check_prompt(text: str) -> None:
@@ -212,8 +239,9 @@ def clean_prompt(prompt: str) -> str:
 
 
 def with_prompt_lines(request: VideoRequest, prompt: PromptSchedule) -> VideoRequest:
-    """Return the request with the strengths and shots from the lines of its prompt."""
+    """Return the request with the strengths, shots and clips from the lines of its prompt."""
     if prompt.strengths:
         strength = strength_of(request.strength, prompt.strengths, restyles=bool(request.restyle))
         request = replace(request, strength=strength)
-    return replace(request, shots=shots_text(prompt.shots) or request.shots)
+    shots = shots_text(prompt.shots) or request.shots
+    return replace(request, shots=shots, shown_clips=clips_text(prompt.clips) or request.shown_clips)

@@ -7,7 +7,7 @@ directions and strengths count the blocks of the film; each run gets its part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +34,7 @@ from ..loading.headers import Headers
 from ..settings.request import Shot, VideoRequest, read_shots, read_takes, strength_part
 from ..settings.route import Route
 from ..weights.latents import SavedShot, load_latents, read_lead, shots_in
+from .clips import FilmClip, FilmFootage, check_clips, place_clips, read_clip
 from .control import ControlFootage, padding_note
 from .resolve import WHOLE, ReadControl, ResolvedRequest, plan_of, resolve_request, size_of
 from .start import (
@@ -65,11 +66,13 @@ class FilmBlock:
 class ResolvedFilm:
     """A film that its models can make.
 
-    `request`: for all of it. `runs`: one at least, in order. `more`: notes on the film.
+    `request`: for all of it. `runs`: one at least, in order. `clips`: shown as they are, in order. `more`: notes on
+    the film.
     """
 
     request: VideoRequest
     runs: tuple[ResolvedRequest, ...]
+    clips: tuple[FilmClip, ...] = ()
     more: tuple[str, ...] = ()
 
     @property
@@ -101,7 +104,7 @@ class ResolvedFilm:
                 keys.setdefault(note, []).append(run.shot.key)
         on_all = len(self.runs)
         of_runs = (note if len(of) == on_all else f"Shot {', '.join(of)}: {note}" for note, of in keys.items())
-        return (*of_runs, *self.more)
+        return (*of_runs, *(clip.footage.note for clip in self.clips), *self.more)
 
     @property
     def models_needed(self) -> Roles:
@@ -160,7 +163,7 @@ class ResolvedFilm:
     def with_request(self, request: VideoRequest, notes: Sequence[str] = ()) -> ResolvedFilm:
         """Return the film for a request that differs in its seed, with more notes."""
         runs = tuple(replace(run, request=replace(run.request, seed=request.seed)) for run in self.runs)
-        return ResolvedFilm(request=request, runs=runs, more=(*self.more, *filter(None, notes)))
+        return replace(self, request=request, runs=runs, more=(*self.more, *filter(None, notes)))
 
     def prepare_runs(
         self,
@@ -171,19 +174,30 @@ class ResolvedFilm:
     ) -> tuple[Run, ...]:
         """Return the runs, for loaded models. `conditions`: by block of the film. `reuse`: stored results.
 
-        A run that begins with another's last frame has none yet; `play` adds it.
+        A run that begins with the last frame of another, or of a clip, has none yet; `show` adds it.
         """
         return tuple(run.prepare_run(engine, conditions, reuse, clock) for run in self.runs)
 
     def play(self, runs: Sequence[Run], stop: Callable[[], bool] = bool) -> Generator[FilmBlock]:
-        """Yield the blocks of the runs that were prepared, in order.
+        """Yield the blocks of the runs that were prepared, in order, without the clips that are shown as they are.
 
         `stop`: called after every new block, and before every run but the first; True ends the film there.
+        """
+        with closing(self.show(runs, stop)) as parts:
+            for part in parts:
+                if isinstance(part, FilmBlock):
+                    yield part
+
+    def show(self, runs: Sequence[Run], stop: Callable[[], bool] = bool) -> Generator[FilmBlock | FilmFootage]:
+        """Yield the blocks of the runs that were prepared, and the clips between them, in order.
+
+        `stop`: as of `play`. A film whose last block is made is shown to its end.
         """
         last_frames: dict[str, Tensor] = {}
         for number, (resolved, run) in enumerate(zip(self.runs, runs, strict=True)):
             if number and stop():
                 return
+            yield from self._show_clips(resolved.shot.key, last_frames)
             origin = resolved.shot.origin
             if isinstance(resolved.start, FrameStart):
                 begins = resolved.start.clip(last_frames[origin], run.engine.codec, run.plan)
@@ -198,6 +212,19 @@ class ResolvedFilm:
                     count += frames.shape[1]
                     yield FilmBlock(number, shown, frames)
             last_frames[resolved.shot.key] = in_levels(frames[:, -1:])
+        if shown.history.frames == runs[-1].plan.stop:
+            yield from self._show_clips("", last_frames)
+
+    def name_of(self, part: FilmBlock | FilmFootage) -> str:
+        """Return the name of the shot or clip of a part of the film."""
+        return part.name if isinstance(part, FilmFootage) else self.runs[part.run].shot.key
+
+    def _show_clips(self, before: str, last_frames: dict[str, Tensor]) -> Iterator[FilmFootage]:
+        """Yield the clips before a shot, or at the end. `last_frames`: by name; theirs are added."""
+        for clip in self.clips:
+            if clip.before == before:
+                last_frames[clip.name] = clip.last_frame
+                yield from clip.pieces()
 
 
 def in_levels(frames: Tensor) -> Tensor:
@@ -210,13 +237,27 @@ def resolve_film(request: VideoRequest, headers: Headers) -> ResolvedFilm:
 
     Raises `BadInput` for a film that the models cannot make.
     """
+    check_clips(request)
+    if request.context_blocks and not request.continue_from:
+        raise BadInput("there is no clip of which context blocks would be; add --continue-from, or leave them out")
     start, continued = _start(request)
+    if read_shots(request.shots)[0].origin:
+        start = FrameStart()
     shot = continued[-1].shot
     read_control = partial(_control, request) if request.control else None
     runs = resolve_runs(request, headers, start=start, shot=shot, read_control=read_control)
     check_video_size(runs[0].width, runs[0].height)
     of_clip = f"The clip has {len(continued)} shots: the last one, {shot.key}, goes on, and is shown alone."
-    return ResolvedFilm(request=request, runs=runs, more=(of_clip,) if continued[1:] else ())
+    film = ResolvedFilm(request=request, runs=runs, more=(of_clip,) if continued[1:] else ())
+    return _with_clips(film) if request.shown_clips else film
+
+
+def _with_clips(film: ResolvedFilm) -> ResolvedFilm:
+    """Return a film with the clips that it shows as they are, from their files."""
+    shots = [run.shot for run in film.runs]
+    placed, late = place_clips(film.request, shots, film.new_indices.stop)
+    clips = [read_clip(film.request, clip, before, film.width, film.height) for clip, before in placed]
+    return replace(film, clips=tuple(clips), more=tuple(filter(None, (*film.more, late))))
 
 
 def resolve_runs(

@@ -42,6 +42,9 @@ def request_fingerprint(
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
     texts |= {"shots": request.shots} if request.shots else {}
+    texts |= {"shown clips": request.shown_clips} if request.shown_clips else {}
+    texts |= {"context blocks": str(request.context_blocks)} if request.context_blocks else {}
+    texts |= {f"clip {clip.name}": named(clip.path) for clip in request.clips}
     device = check_device(load.device)
     side_arithmetic = arithmetic_on(side_device(load)) if side_device(load) != device else {}
     return {

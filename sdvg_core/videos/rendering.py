@@ -16,7 +16,6 @@ from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse, Store
 from ..engine.types import Block, History
 from ..files.outputs import BLOCKS_FOLDER, LATENTS, REPORT, ROUTE_PICTURE, VIDEO
-from ..files.sound import add_sound
 from ..files.video import Mp4Writer
 from ..loading.load import Models
 from ..report.assemble import assemble_report, notes_on
@@ -29,7 +28,8 @@ from ..settings.load import load_as_json
 from ..text.prompts import Conditions
 from ..weights.latents import SavedShot, lead_metadata, save_latents, shots_metadata
 from .blocks import BlockFiles
-from .film import ResolvedFilm
+from .clips import add_film_sound
+from .film import FilmBlock, ResolvedFilm
 from .fingerprint import MOST_DIFFERENCES
 
 
@@ -64,11 +64,12 @@ def render_blocks(
     used_again = False
     comment = FAST_NOTE if loaded.settings["vae"]["tae_kind"] else None
     made: dict[int, tuple[Block, ...]] = {}  # by number of the run; not its history, which holds a decoder's state
-    levels: dict[int, list[Tensor]] = {}  # of the frames, by number of the run
-    with Mp4Writer(work / VIDEO, request.fps, comment) as video, closing(film.play(runs, stop)) as played:
-        for block in played:
-            record = block.shown.record
-            made[block.run] = block.shown.history.blocks
+    tape = Tape(measured=len(runs) + len(film.clips) > 1)
+    with Mp4Writer(work / VIDEO, request.fps, comment) as video, closing(film.show(runs, stop)) as shown:
+        for part in shown:
+            record = part.shown.record if isinstance(part, FilmBlock) else None
+            if isinstance(part, FilmBlock):
+                made[part.run] = part.shown.history.blocks
             if record:
                 results = store.take_used()
                 records.append(blocks.add(len(records) + 1, record, results))
@@ -77,29 +78,14 @@ def render_blocks(
                 if record.reused and not records[-1].reused:
                     resumed = len(records)
                 bar.block(record)
-            if block.frames.shape[1]:
-                video.add(block.frames)
-            if block.frames.shape[1] and len(runs) > 1:
-                levels.setdefault(block.run, []).append(levels_of(block.frames))
+            if part.frames.shape[1]:
+                video.add(part.frames)
+                tape.add(film.name_of(part), part.frames)
             if record:
                 yield records[-1]
 
-    block_frames = runs[0].plan.spans[0].frames
-    noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
-    parts = [History(of_run).latents(0, of_run[-1].span.stop) for of_run in made.values()]
-    latents = torch.cat([part.to(parts[-1]) for part in parts], dim=2)
-    firsts = (0, *accumulate(part.shape[2] for part in parts[:-1]))
-    noted |= lead_metadata(runs[0].plan.lead, latents)
-    noted |= shots_metadata(
-        [
-            SavedShot(resolved.shot, first, run.plan.lead.start_image_frames)
-            for resolved, run, first in zip(film.runs, runs, firsts, strict=False)
-        ]
-    )
-    save_latents(work / LATENTS, latents, noted)
-    more = []
-    if film.sound and (problem := add_sound(work / VIDEO, film.sound)):
-        more.append(problem)
+    _save_shots(work / LATENTS, film, list(made.values()), digest)
+    more = list(add_film_sound(work / VIDEO, film.clips, film.sound, tape.frames))
     if reuse and not used_again:
         more.append("Nothing of the earlier video could be used again: it followed from something else.")
     more += _notes_on_files(resumed, blocks.damaged)
@@ -113,8 +99,44 @@ def render_blocks(
         notes=(*film.notes, *notes_on(loaded.execution, loaded.scorer, texts, loaded.notes), *more),
         request=as_json(request),
         load=load_as_json(loaded.options),
-        joins=joins([torch.cat(of_shot).cpu() for of_shot in levels.values()]),
+        clips=[clip.as_dict() for clip in film.clips if clip.name in tape.frames],
+        frames=tape.frames,
+        joins=joins([torch.cat(of_part).cpu() for of_part in tape.levels.values()]),
     )
+
+
+class Tape:
+    """What a video shows, by the names of its shots and clips, in order: numbers of frames, and their levels."""
+
+    def __init__(self, *, measured: bool) -> None:
+        """`measured`: whether levels are needed."""
+        self.frames: dict[str, int] = {}
+        self.levels: dict[str, list[Tensor]] = {}
+        self._measured = measured
+
+    def add(self, name: str, frames: Tensor) -> None:
+        """Add frames `1 f c h w` of a shot or clip."""
+        self.frames[name] = self.frames.get(name, 0) + frames.shape[1]
+        if self._measured:
+            self.levels.setdefault(name, []).append(levels_of(frames))
+
+
+def _save_shots(path: Path, film: ResolvedFilm, made: Sequence[tuple[Block, ...]], digest: str) -> None:
+    """Write the latents of a film's runs; `made`: their blocks. Clips that it shows as they are have none."""
+    request = film.request
+    block_frames = film.runs[0].plan.spans[0].frames
+    noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": digest}
+    parts = [History(of_run).latents(0, of_run[-1].span.stop) for of_run in made]
+    latents = torch.cat([part.to(parts[-1]) for part in parts], dim=2)
+    firsts = (0, *accumulate(part.shape[2] for part in parts[:-1]))
+    noted |= lead_metadata(film.runs[0].plan.lead, latents)
+    noted |= shots_metadata(
+        [
+            SavedShot(run.shot, first, run.plan.lead.start_image_frames)
+            for run, first in zip(film.runs, firsts, strict=False)
+        ]
+    )
+    save_latents(path, latents, noted)
 
 
 def finished(blocks: Generator[BlockRecord, None, RunReport]) -> RunReport:

@@ -23,6 +23,7 @@ from ..files.footage import RATE, Footage
 from ..files.sound import Sound
 from ..loading.headers import Headers, check_encoder
 from ..memory.budget import BudgetedRun, route_for_budget
+from ..settings.context import Recompute
 from ..settings.request import (
     DEFAULT_HEIGHT,
     DEFAULT_WIDTH,
@@ -56,7 +57,7 @@ class ResolvedRequest:
     """A request that its models can make, with size in pixels, blocks and start.
 
     `shot`: where it stands in its film. `control_footage`: a control in pixels, from files. `controls`: in latents,
-    from nodes. `sound`: of the mp4. `notes`: for the report, on models, budget and clips.
+    from nodes. `forgotten`: see `Run`. `sound`: of the mp4. `notes`: for the report, on models, budget and clips.
     """
 
     request: VideoRequest
@@ -67,6 +68,7 @@ class ResolvedRequest:
     shot: Shot = WHOLE
     control_footage: ControlFootage | None = None
     controls: tuple[ControlClip, ...] = ()
+    forgotten: int = 0
     sound: Sound | None = None
     notes: tuple[str, ...] = ()
 
@@ -111,6 +113,7 @@ class ResolvedRequest:
             inputs=BlockInputs(noise, condition_of, start, restyle, controls),
             drafter_context=self.request.drafter_context,
             reuse=reuse,
+            forgotten=self.forgotten,
             colour_hold=self.request.colour_hold,
             clock=clock,
         )
@@ -156,6 +159,7 @@ def resolve_request(
     control_note = ""
     if read_control:
         control, control_note = fit_control(read_control(width, height), plan, vae.temporal_stride, padding)
+    forgotten, memory_note = _forget(request, needed, start, plan)
     sound, sound_notes = _sound(start.footage, control.footage if control else None, request.fps)
     notes = (
         *plan.notes,
@@ -163,6 +167,7 @@ def resolve_request(
         *route_notes,
         *start.notes(plan, vae.temporal_stride),
         control_note,
+        memory_note,
         *sound_notes,
         *_length_notes(request, plan),
     )
@@ -175,6 +180,7 @@ def resolve_request(
         shot=shot,
         control_footage=control,
         controls=_place_controls(controls, plan, vae.temporal_stride, padding),
+        forgotten=forgotten,
         sound=sound,
         notes=tuple(filter(None, notes)),
     )
@@ -223,6 +229,27 @@ def _place_controls(
             fault = f"the control has {pixel_count(latent_frames, stride)} frames and the video {video_frames}"
             raise BadInput(f"{fault}; set length {video_frames} in WanVaceToVideo, or ask for fewer blocks")
     return placed
+
+
+def _forget(request: VideoRequest, headers: Headers, start: Start, plan: RunPlan) -> tuple[int, str]:
+    """Return the number of a clip's first latent frames that the models do not see, and a note on it."""
+    frames = start.clip_frames(plan)
+    wanted = request.context_blocks
+    if not wanted or not frames:
+        return 0, ""
+    if frames == plan.lead.start_image_frames:
+        return 0, "The clip is one frame, which the models remember."
+    spans = [span for span in plan.clip if span.stop <= frames]
+    blocks = count(len(spans), "block")
+    if len(spans) <= wanted:
+        return 0, f"The clip has {blocks}, of which the models remember all, not only {wanted}."
+    first = spans[-wanted].start
+    note = f"Of the clip's {blocks} the models remember the last {wanted}."
+    contexts = [model.preset.context for model in headers.models.values()]
+    short = [isinstance(context, Recompute) and not context.keep_first_frame for context in contexts]
+    if all(short) and all(context.anchor_horizon <= frames - first for context in contexts):
+        note += " That changes nothing: they see no more of it anyway."
+    return first, note
 
 
 def _length_notes(request: VideoRequest, plan: RunPlan) -> Iterator[str]:

@@ -66,6 +66,10 @@ class Start:
         """Return the pixel frames that the models see before the video's first one."""
         return 0
 
+    def clip_frames(self, plan: RunPlan) -> int:
+        """Return the number of latent frames of the clip to continue, or of a start image."""
+        return plan.lead.frames
+
     def notes(self, plan: RunPlan, stride: int) -> tuple[str, ...]:
         """Return notes on how the start is used. Raises `BadInput` for a clip too short to restyle."""
         return ()
@@ -168,6 +172,9 @@ class FrameStart(Start):
     def padding(self, plan: RunPlan, stride: int) -> int:
         return pixel_count(plan.lead.start_image_frames, stride)
 
+    def clip_frames(self, plan: RunPlan) -> int:
+        return 0
+
     def clip(self, frame: Tensor, codec: VideoCodec, plan: RunPlan) -> StartClip:
         """Return the clip before the first new block. `frame`: `1 1 c h w` in [0, 1]."""
         return _encode(frame, codec, plan)
@@ -265,6 +272,9 @@ class LockedStart(LatentStart):
 
     def notes(self, plan: RunPlan, stride: int) -> tuple[str, ...]:
         return self.start.notes(self._first_plan(plan), stride) if self.shown_hash else ()
+
+    def clip_frames(self, plan: RunPlan) -> int:
+        return self.given_frames
 
     def clips(self, codec: VideoCodec, plan: RunPlan) -> tuple[StartClip, None]:
         pixels = self.start.in_pixels(codec) if self.shown_hash else None

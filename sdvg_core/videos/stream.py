@@ -21,7 +21,7 @@ from ..engine.outside import checked_parts, outside_note
 from ..engine.plan import EVERY_ROLE
 from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
 from ..engine.records import BlockRecord
-from ..errors import BadInput
+from ..errors import BadInput, count
 from ..loading.headers import check_models
 from ..loading.load import load_encoder, load_models
 from ..report.assemble import notes_on
@@ -33,6 +33,7 @@ from ..settings.request import VideoRequest
 from ..settings.route import Budget, Custom, Route
 from ..text.prompts import PromptSchedule, notes_on_starts, one_prompt, taken_as_text, with_prompt_lines
 from ..weights.model_files import ModelFiles
+from .clips import FilmFootage
 from .film import ResolvedFilm, resolve_film
 
 
@@ -61,11 +62,28 @@ class StreamBlock:
         return block_line(self.record, self.number, self.of)
 
 
-class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
-    """Iterator over the blocks of one video. `next` makes one in the calling thread; another may call `close`."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StreamClip:
+    """A part of a clip that the video shows as it is between its shots; `str()` names it.
+
+    `name`: of the clip, such as `#a`. `frames`: `f h w c` in [0, 1], on the CPU.
+    """
+
+    name: str
+    frames: Tensor
+
+    def __str__(self) -> str:
+        return f"clip {self.name}: {count(len(self.frames), 'frame')}"
+
+
+class Stream(Iterator[StreamBlock | StreamClip], AbstractContextManager["Stream"]):
+    """Iterator over the blocks of one video, and over clips that its prompt shows between its shots.
+
+    `next` makes one in the calling thread; another may call `close`.
+    """
 
     def __init__(
-        self, blocks: Generator[StreamBlock], asked_to_end: threading.Event, notes: tuple[str, ...]
+        self, blocks: Generator[StreamBlock | StreamClip], asked_to_end: threading.Event, notes: tuple[str, ...]
     ) -> None:
         """`notes`: warnings about the video."""
         self._blocks = blocks
@@ -75,8 +93,11 @@ class Stream(Iterator[StreamBlock], AbstractContextManager["Stream"]):
         self._making = False
         self.ended = False
 
-    def __next__(self) -> StreamBlock:
-        """Make the next block. Raises `BadInput` if a model returns NaN or infinity."""
+    def __next__(self) -> StreamBlock | StreamClip:
+        """Return the next block, which is made now, or the next part of a clip.
+
+        Raises `BadInput` if a model returns NaN or infinity.
+        """
         with self._turn:
             if self.ended:
                 raise StopIteration
@@ -198,7 +219,7 @@ class Streamer:
 
     def _blocks(
         self, resolved: ResolvedFilm, schedule: PromptSchedule, asked_to_end: threading.Event
-    ) -> Generator[StreamBlock]:
+    ) -> Generator[StreamBlock | StreamClip]:
         def before_pass(kind: str) -> None:
             if asked_to_end.is_set():
                 raise _EndOfStream
@@ -210,9 +231,11 @@ class Streamer:
         runs = resolved.prepare_runs(engine, conditions, None, clock)
         of = resolved.request.blocks
         number = 0
-        with closing(resolved.play(runs)) as blocks:
-            for block in blocks:
-                if record := block.shown.record:
+        with closing(resolved.show(runs)) as parts:
+            for part in parts:
+                frames = part.frames[0].movedim(1, -1)
+                if isinstance(part, FilmFootage):
+                    yield StreamClip(name=part.name, frames=frames)
+                elif record := part.shown.record:
                     number += 1
-                    frames = block.frames[0].movedim(1, -1)
                     yield StreamBlock(number=number, of=of, frames=frames, record=record)

@@ -179,7 +179,11 @@ def test_report_names_the_file_of_each_part(part, tmp_path):
 
 @pytest.mark.parametrize(
     ("command", "adding"),
-    [("generate", {"--lora", "--drafter-settings", "--target-settings"}), ("doctor", set()), ("demo", set())],
+    [
+        ("generate", {"--clip", "--lora", "--drafter-settings", "--target-settings"}),
+        ("doctor", set()),
+        ("demo", set()),
+    ],
 )
 def test_option_given_twice_is_refused(capsys, command, adding):
     """The kind: of two values one is dropped. Walks every option. Catches: the last one taken, as argparse does."""

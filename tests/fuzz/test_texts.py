@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,11 @@ from sdvg_core.settings.request import (
     MOST_TAKES,
     STRENGTHS,
     Shot,
+    ShownClip,
     check_directions,
+    clips_text,
+    read_clips,
+    read_shots,
     read_strength,
     read_strengths,
     read_takes,
@@ -57,6 +62,11 @@ FORMATS = {
     "schedule": Format("[0-9]{1,3}(\\.[0-9])?", ",", get_schedule),
     "directions": Format("[.adrt]{1,9}", "", lambda text: check_directions(text, BLOCKS)),
     "prompt": Format("[0-9]{0,2}( cut)?( strength 0\\.[0-9])?:? ?[a-c]{0,2}", "\n", read_video_prompt),
+    "shots in a prompt": Format(
+        "[0-9]? (clip #[a-c]( [0-9]-[0-9])?|fresh #[a-c]( from #[a-c])?): ?[a-c]?", "\n", read_video_prompt
+    ),
+    "shots": Format("[0-9]:#[a-c]( from #[a-c])?", ",", read_shots),
+    "clips": Format("[0-9]:#[a-c]( [0-9](\\.[0-9])?-[0-9])?", ",", read_clips),
     "first blocks": Format("(\\[first [0-9]{1,2}(\\.5)?\\] )?[a-c]", " ", read_video_prompt),
     "a LoRA": Format("[a-c.]{1,3}|[0-9.]{1,3}", ":", split_strength),
 }
@@ -168,6 +178,22 @@ class Line:
 
 
 LINES = st.builds(Line, WORDS, st.sampled_from(("", "cut", "fresh")), st.just("") | SHARES)
+PARTS = st.tuples(st.integers(0, 159_000), st.integers(63, 800_000)).map(
+    lambda span: f"{span[0] / 1000}-{(span[0] + span[1]) / 1000}"
+)
+"""Seconds in and out, at least a frame."""
+
+
+def shown(name: str, place: tuple[int, str]) -> ShownClip:
+    """Return a clip by its name, its block and its part."""
+    return ShownClip(place[0], name, place[1])
+
+
+CLIPS = st.dictionaries(
+    st.from_regex("#[a-z0-9]{1,12}", fullmatch=True).filter(lambda name: name != "#0"),
+    st.tuples(st.integers(0, BLOCKS), st.just("") | PARTS),
+    max_size=4,
+).map(lambda named: sorted(starmap(shown, named.items()), key=lambda clip: clip.start))
 
 
 @given(begins=WORDS, lines=st.dictionaries(st.integers(2, 10**5), LINES, max_size=5))
@@ -182,6 +208,15 @@ def test_lines_change_the_prompt_from_their_block(begins: str, lines: dict[int, 
     assert prompt.cuts == tuple(start - 1 for start, line in changes if line.begins == "cut")
     fresh = [start for start, line in changes if line.begins == "fresh"]
     assert prompt.shots == (Shot(), *(Shot(start - 1, f"#k{start}") for start in fresh))
+
+
+@given(clips=CLIPS, text=WORDS)
+def test_clips_are_shown_before_their_blocks(clips: list[ShownClip], text: str) -> None:
+    """From lines, and from the text of a request. Catches: a part that is rounded, a clip lost or out of order."""
+    lines = [f"{clip.start + 1} clip {clip.name}{' ' if clip.part else ''}{clip.part}:" for clip in clips]
+    assert read_prompt("\n".join([*lines, f"1: {text}"])).clips == tuple(clips)
+    assert read_prompt("\n".join([text, *lines])).entries == ((0, text),)
+    assert read_clips(clips_text(clips)) == tuple(clips)
 
 
 @given(count=st.integers(1, 99999), text=WORDS)

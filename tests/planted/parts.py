@@ -48,12 +48,25 @@ def by_place_in_film(prepare_run: Callable[..., Any]) -> Any:
     )
 
 
+def from_the_second_frame(pieces: Callable[..., Any]) -> Any:
+    def wrong(clip: Any) -> Any:
+        for part in pieces(clip):
+            yield replace(part, frames=part.frames[:, 1:])
+
+    return wrong
+
+
 MISTAKES = {
     # --- films
     "a shot draws its noise by its place in the film": Mistake(
         "videos/test_film.py::test_fresh_shot_equals_itself_alone[gate]",
         "sdvg_core.videos.resolve.ResolvedRequest.prepare_run",
         by_place_in_film,
+    ),
+    "a clip is shown from its second frame on": Mistake(
+        "videos/test_film_clips.py::test_clip_is_shown_between_shots",
+        "sdvg_core.videos.clips.FilmClip.pieces",
+        from_the_second_frame,
     ),
     # --- what other libraries compute
     "positions begin anew in every block": Mistake(

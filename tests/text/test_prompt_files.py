@@ -62,6 +62,9 @@ REFUSED = {
     ("a.csv", 'prompt\n"a sea\n'): "no CSV file",
     ("a.csv", "prompt\n7 strength 0.5: a sea\n"): "row 1",
     ("a.csv", 'prompt\n"a sea\n7 strength 0.5: a storm"\n'): "a table has no strengths",
+    ("a.csv", 'prompt\n"a sea\n7 fresh #k: a storm"\n'): "a table has no strengths, shots",
+    ("a.csv", 'prompt\na lake\n"a sea\n7 clip #a:"\n'): "row 2",
+    ("a.csv", "prompt\n1 fresh #k: a sea\n"): "a table has no strengths, shots",
     ("a.csv", f"prompt\n{'x' * 200_000}\n"): "no CSV file",
     ("a.jsonl", "a sea\n"): "line 1 of a.jsonl is no JSON",
     ("a.jsonl", '["a sea"]\n'): "is no object",
@@ -151,6 +154,9 @@ def test_story_in_a_file_may_state_first_blocks(tmp_path: Path) -> None:
         "5\uff1a a sea",
         "a sea\n1234567: a storm",
         "\u0665 cut: a storm",
+        "2 clip a: a sea",
+        "2 clip #a 1:30-2:00:",
+        "2 clip #a",
     ],
 )
 def test_near_direction_is_noted(text):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from sdvg_core.errors import BadInput
-from sdvg_core.settings.request import Shot, Strength, read_strengths
+from sdvg_core.settings.request import Shot, ShownClip, Strength, read_clips, read_strengths
 from sdvg_core.text.prompts import clean_prompt, notes_on_starts, read_prompt
 
 
@@ -125,12 +125,77 @@ def test_line_of_block_1_is_no_fresh_shot(line, cuts):
     assert prompt.shots == (Shot(),)
 
 
-@pytest.mark.parametrize("line", ["2 fresh: air", "2 fresh air: a sea", "2 clip art: a cat", "2 fresh # a: b"])
+OLDER = (
+    *("2 fresh: air", "2 fresh air: a sea", "2 fresh # a: b"),
+    *("2 clip art: a cat", "2 clip: a cat", "2 clip # a: b", "2 clips #a: b", "2 clip #a of it: b", "2 clip #a:1"),
+)
+
+
+@pytest.mark.parametrize("line", OLDER)
 def test_older_texts_begin_no_shot(line):
-    """Only a key after *fresh* does. Catches: a prompt of before there were shots that becomes one."""
+    """Only a name after *fresh* or *clip* does. Catches: a prompt of before there were shots that becomes one."""
     prompt = read_prompt(f"a sea\n{line}")
     assert prompt.shots == (Shot(),)
+    assert prompt.clips == ()
     assert prompt.texts == (f"a sea\n{line}",)
+
+
+@pytest.mark.parametrize(
+    ("text", "clips"),
+    [
+        ("a sea\n3 clip #a:", (ShownClip(2, "#a"),)),
+        ("a sea\n 3\tclip  #a 1.5-4.0 : ", (ShownClip(2, "#a", "1.5-4.0"),)),
+        ("1 clip #a:\n\n1: a sea", (ShownClip(0, "#a"),)),
+        ("1 clip #a:\r\n1: a sea\n3 clip #c 0-0.063:\n3 clip #b:", None),
+        ("a sea\n2 clip #a:\n2 fresh #k from #a: a lake", (ShownClip(1, "#a"),)),
+    ],
+)
+def test_line_shows_a_clip_before_its_block(text, clips):
+    """Catches: a clip of the block beside it, an order other than that of the lines, a clip as a prompt."""
+    prompt = read_prompt(text)
+    assert prompt.clips == (clips or (ShownClip(0, "#a"), ShownClip(2, "#c", "0-0.063"), ShownClip(2, "#b")))
+    assert prompt.texts[0] == "a sea"
+    assert prompt.changes
+
+
+def test_part_of_a_clip_is_cut_to_frames():
+    """Sixteen a second, without the one at its out. Catches: another rate, the out frame shown too."""
+    assert ShownClip(0, "#a", "1.5-4.0").span == (24, 64)
+    assert ShownClip(0, "#a", "0-0.063").span == (0, 1)
+    assert ShownClip(0, "#a").span == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("a sea\n0 clip #a:", "of block 0"),
+        ("a sea\n3 clip #A:", "1 to 12 of a-z and 0-9"),
+        ("a sea\n3 clip #/tmp/a.mp4:", "1 to 12 of a-z and 0-9"),
+        ("a sea\n3 clip #:", "1 to 12 of a-z and 0-9"),
+        ("a sea\n3 clip #0:", "the film's first shot"),
+        ("a sea\n3 clip #a: a storm", "has a text"),
+        ("a sea\n3 clip #a:\na storm", "has a text"),
+        ("a sea\n3 clip #a 2:", "seconds such as"),
+        ("a sea\n3 clip #a 1,5-2:", "seconds such as"),
+        ("a sea\n3 clip #a 4-1.5:", "in and out"),
+        ("a sea\n3 clip #a 1-1.01:", "in and out"),
+        ("a sea\n5 clip #a:\n3 clip #b:", "sort them"),
+        ("a sea\n3 clip #a:\n5 clip #a:", "two lines show"),
+        ("a sea\n3 clip #a:\n3 fresh #a: a storm", "a shot and a clip"),
+        ("1 fresh #a from #a: a sea", "no shot before it"),
+        ("a sea\n3 fresh #k from #a: a storm\n5 clip #a:", "no shot before it"),
+        ("1 clip #a:", "the prompt is empty"),
+    ],
+)
+def test_impossible_clip_is_refused(text, fault):
+    with pytest.raises(BadInput, match=fault):
+        read_prompt(text)
+
+
+@pytest.mark.parametrize("text", ["4:#a 1-2,", "0:#a", "4 #a", "4:a", "4:#a  1-2", "4:#a 1-2 3", "x"])
+def test_clips_of_a_request_are_read_or_refused(text):
+    with pytest.raises(BadInput):
+        read_clips(text)
 
 
 # --- cleaning

@@ -16,7 +16,7 @@ from sdvg_core.settings.context import Preset
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.fields import Setting, settings_of
 from sdvg_core.settings.load import LoadOptions, ModelOptions
-from sdvg_core.settings.request import VideoRequest
+from sdvg_core.settings.request import ClipFile, VideoRequest
 from sdvg_core.settings.route import Budget, First, Gate, Quantile, Stride, WorstFrame
 from sdvg_core.text.prompts import one_prompt, read_prompt
 from sdvg_core.videos.fingerprint import Fingerprint, request_fingerprint
@@ -129,7 +129,10 @@ ASKED: dict[str, Any] = {
     "directions": "t" * 9,
     "takes": "2:2",
     "shots": "1:#0,3:#k3f",
+    "shown_clips": "3:#a 1-2",
+    "clips": (ClipFile("#a", Path("clip.mp4")),),
     "continue_from": Path("clip.mp4"),
+    "context_blocks": 2,
     "start_image": Path("picture.png"),
     "restyle": Path("clip.mp4"),
     "colour_hold": 0.5,
@@ -218,6 +221,7 @@ def test_control_module_changes_keys_and_request(files, tmp_path):
 
 SETTINGS: dict[type, dict[str, Any]] = {
     VideoRequest: {},
+    ClipFile: {"name": "#a", "path": Path("clip.mp4")},
     LoadOptions: {},
     ModelOptions: {},
     Execution: {},
