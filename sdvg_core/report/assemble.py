@@ -77,9 +77,9 @@ def assemble_report(
 
     `request`, `load`: what was asked, as JSON values with files by name. `kept`: `blocks` and
     `digest` of the blocks kept from an earlier run. `numbers`: of the blocks to make in the film, from 1, if others
-    than the first are kept, or left out. `clips`: those shown as they are, with `name` and `before_block`. `frames`:
-    number of pixel frames of each shot and clip, by name. `joins`: of every shot and clip that was shown, in order,
-    but for the first.
+    than the first are kept, or left out. `clips`: those shown as they are, with `name` and `before_block`.
+    `frames`: number of pixel frames of each shot and clip, by name. `joins`: of every shot and clip that was shown,
+    in order, but for the first.
     """
     run = runs[0]
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
