@@ -44,7 +44,7 @@ def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
     """Return what the page tells of the next run. Runs nothing.
 
     `asked`: signature of each sampler of an API prompt, by node. `forecast`: by node and remembered run of it, one
-    letter per block (see `STAYS`), the first block that is `old`, and the `seconds` that it takes. `loading`: seconds
+    letter per block (see `STAYS`), the blocks that are `old`, and the `seconds` that it takes. `loading`: seconds
     to load the models again, by run whose blocks can still be re-used. `decoding`: by such a run,
     `blocks_to_decode()` by number of unchanged blocks, those of a continued clip included.
     """
@@ -101,7 +101,7 @@ def _by_run(
         guess = forecast_film(asked, made, memory)
         name = run.begin["run"]
         seconds = seconds_of(guess, asked, made.asked, run.events, loading.get(name), decoding.get(name, []))
-        forecasts[name] = {"blocks": guess.answers, "old": guess.old, "seconds": seconds}
+        forecasts[name] = {"blocks": guess.answers, "old": list(guess.old), "seconds": seconds}
     return forecasts
 
 

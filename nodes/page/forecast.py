@@ -219,10 +219,10 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """`answers`: one letter per block. `old`: the first block that was made for something else, or None."""
+    """`answers`: one letter per block. `old`: the blocks whose pictures were made for something else."""
 
     answers: str
-    old: int | None
+    old: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,17 +351,16 @@ def forecast_film(film: Sequence[Asked], made: Trace, memory: EarlierRuns) -> Fo
     # Other noise or another model, which are the whole video's, make no picture one of something else.
     rest = made.asked[0].signature["rest"]
     alike = [replace(asked, signature={**asked.signature, "rest": rest}) for asked in film]
+    old: list[int] = []
     for asked, courses in zip(alike, walk_film(alike, memory.as_if_kept()), strict=True):
         of_shot = shown[asked.start : asked.start + asked.blocks]
-        differ = [
-            number
-            for number, (name, course) in enumerate(zip(of_shot, courses, strict=False), 1)
-            if number > asked.first - 2 and name not in course.names
-        ]
-        if differ:
+        checked = list(zip(of_shot, courses, strict=False))[max(asked.first - 2, 0) :]
+        differ = [name not in course.names for name, course in checked]
+        if True in differ:
             # Locked blocks are of one film: if the last of them are others, so may all be.
-            return Forecast(answers=answers, old=asked.start + (1 if differ[0] < asked.first else differ[0]))
-    return Forecast(answers=answers, old=None)
+            first = differ.index(True) + max(asked.first - 1, 1)
+            old += range(asked.start + (1 if first < asked.first else first), asked.start + len(of_shot) + 1)
+    return Forecast(answers=answers, old=tuple(old))
 
 
 def seconds_of(

@@ -24,7 +24,7 @@ export function drawnForecast({ blocks, old }) {
 export function bringsBack(forecast, run, now) {
   if (!forecast || madeNext(forecast).from !== null) return false;
   const before = run?.info.signature;
-  return forecast.old !== null || Boolean(before && now && before.rest !== now.rest);
+  return forecast.old.length > 0 || Boolean(before && now && before.rest !== now.rest);
 }
 
 /**
@@ -51,7 +51,7 @@ export function isUntilWrong({ until, blocks, lock }) {
  * @param {number | null} number
  */
 export function isOld(forecast, number) {
-  return Boolean(forecast?.old && number && number >= forecast.old);
+  return Boolean(number && forecast?.old.includes(number));
 }
 
 /**
@@ -146,7 +146,7 @@ export function clipBlocks(start, run) {
 export function lockFor(number, inputs, run, forecast) {
   const digest = run && !isGoing(run) ? run.done?.digests?.[number - 1] : undefined;
   if (!digest || number <= keptBy(inputs.lock) || number > inputs.blocks) return null;
-  const old = isOld(forecast, number) ? (forecast?.old ?? null) : null;
+  const old = forecast?.old.find((block) => block <= number) ?? null;
   return { lock: `${number}:${digest}`, old };
 }
 

@@ -5,7 +5,7 @@ No model sees more of a clip than its last frame, with which a shot may begin. T
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -104,13 +104,21 @@ def place_clips(request: VideoRequest, shots: Sequence[Shot], stop: int) -> tupl
     return placed, f"Not shown, as the video ends with block {stop}: the clip {late}." if late else ""
 
 
-def read_clip(request: VideoRequest, clip: ShownClip, before: str, width: int, height: int) -> FilmClip:
-    """Read a clip in the film's size, and cut it.
+ReadClip = Callable[[str, int, int], tuple[str, Footage]]
+"""Function that reads a clip by its name, for a width and a height in pixels; returns the name of its file, too."""
 
-    Raises `BadInput` like `read_footage`, and for a part beyond the clip.
+
+def read_clip_file(request: VideoRequest, name: str, width: int, height: int) -> tuple[str, Footage]:
+    """Read a clip of a request in the film's size."""
+    path = next(file.path for file in request.clips if file.name == name)
+    return path.name, read_footage(path, width, height)
+
+
+def cut_clip(clip: ShownClip, before: str, file: str, footage: Footage, fps: float) -> FilmClip:
+    """Cut a clip to the part that is shown. `before`: key of the shot after it. `fps`: of the video.
+
+    Raises `BadInput` for a part beyond the clip.
     """
-    path = next(file.path for file in request.clips if file.name == clip.name)
-    footage = read_footage(path, width, height)
     first, stop = clip.span
     if stop is not None and stop > footage.frames:
         length = f"{footage.frames / RATE:g} seconds"
@@ -119,13 +127,13 @@ def read_clip(request: VideoRequest, clip: ShownClip, before: str, width: int, h
     if clip.part:
         note += f" Shown are {count(len(footage.pixels[first:stop]), 'frame')} from {first / RATE:g} s on."
     sound = footage.sound
-    if sound and request.fps != RATE:
-        note += f" Its sound is left out: it has {RATE} frames a second, and the video {request.fps:g}."
+    if sound and fps != RATE:
+        note += f" Its sound is left out: it has {RATE} frames a second, and the video {fps:g}."
         sound = None
     elif sound:
         sound = replace(sound, start=sound.start + Fraction(first, RATE))
     cut = Footage(footage.pixels[first:stop].clone(), note, sound)
-    return FilmClip(clip.name, path.name, cut, first, before, clip.start + 1)
+    return FilmClip(clip.name, file, cut, first, before, clip.start + 1)
 
 
 def add_film_sound(

@@ -34,7 +34,7 @@ from ..loading.headers import Headers
 from ..settings.request import Shot, VideoRequest, read_shots, read_takes, strength_part
 from ..settings.route import Route
 from ..weights.latents import SavedShot, load_latents, read_lead, shots_in
-from .clips import FilmClip, FilmFootage, check_clips, place_clips, read_clip
+from .clips import FilmClip, FilmFootage, ReadClip, check_clips, cut_clip, place_clips, read_clip_file
 from .control import ControlFootage, padding_note
 from .resolve import WHOLE, ReadControl, ResolvedRequest, plan_of, resolve_request, size_of
 from .start import (
@@ -249,14 +249,17 @@ def resolve_film(request: VideoRequest, headers: Headers) -> ResolvedFilm:
     check_video_size(runs[0].width, runs[0].height)
     of_clip = f"The clip has {len(continued)} shots: the last one, {shot.key}, goes on, and is shown alone."
     film = ResolvedFilm(request=request, runs=runs, more=(of_clip,) if continued[1:] else ())
-    return _with_clips(film) if request.shown_clips else film
+    return with_clips(film, partial(read_clip_file, request))
 
 
-def _with_clips(film: ResolvedFilm) -> ResolvedFilm:
-    """Return a film with the clips that it shows as they are, from their files."""
+def with_clips(film: ResolvedFilm, read: ReadClip) -> ResolvedFilm:
+    """Return a film with the clips that it shows as they are."""
     shots = [run.shot for run in film.runs]
     placed, late = place_clips(film.request, shots, film.new_indices.stop)
-    clips = [read_clip(film.request, clip, before, film.width, film.height) for clip, before in placed]
+    clips = [
+        cut_clip(clip, before, *read(clip.name, film.width, film.height), film.request.fps)
+        for clip, before in placed
+    ]
     return replace(film, clips=tuple(clips), more=tuple(filter(None, (*film.more, late))))
 
 

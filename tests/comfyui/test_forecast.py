@@ -253,7 +253,9 @@ def forecast(trace, *others, at_hand=AT_HAND, **changes):
     for other in (*others, trace):
         memory.learn(other, at_hand)
     answer = forecast_film((asked(**changes),), trace, memory)
-    return answer.answers, answer.old
+    old = answer.old
+    assert not old or list(old) == list(range(old[0], old[-1] + 1)), "what follows from an old block is old"
+    return answer.answers, old[0] if old else None
 
 
 AGAIN = [

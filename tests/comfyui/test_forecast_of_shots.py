@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, replace
 
 import pytest
-from forecasting import STARTS, events_of, run_as_forecast, starting
+from forecasting import STARTS, events_of, forecast_of, run_as_forecast, starting
 from running_server import POCKET, change, pocket
 
 pytestmark = pytest.mark.comfyui
@@ -90,3 +90,13 @@ def test_random_films_are_forecast_as_they_are_made(count, start, server):
     assert letters >= {"s", "c"}
     for film, digests in made:
         assert events_of(server, change(film, sampler__reuse_gb=0.0))[0]["digests"] == digests
+
+
+def test_pictures_of_shots_that_changed_places_are_old(server):
+    """And no others. Catches: every picture after a moved shot that is called one of something else."""
+    prompt = pocket(sampler__seed=SEED, router__policy__tau=-0.7)
+    cards = [Card("#0", WORDS[0], (1,)), Card("#a", WORDS[1], (1,)), Card("#b", WORDS[2], (1, 1))]
+    run = events_of(server, prompt_of(prompt, cards, 0))[0]["run"]
+    moved = prompt_of(prompt, [cards[1], cards[0], cards[2]], 0)
+    answer = forecast_of(server, moved, run)
+    assert (answer["blocks"], answer["old"]) == ("ssss", [1, 2])

@@ -104,13 +104,13 @@ def test_next_run_is_named_or_its_refusal(modules, inputs, state, refusal, words
     assert bool(words) == bool(sentence)
 
 
-# Blocks of the next run, the first old one, whether the run shown has another seed; whether another film is back.
+# Blocks of the next run, the old ones, whether the run shown has another seed; whether another film is back.
 BACK = [
-    ("sss", None, False, False),
-    ("sss", None, True, True),
-    ("sss", 2, False, True),
-    ("ssc", 2, True, False),
-    ("ssm", None, True, False),
+    ("sss", [], False, False),
+    ("sss", [], True, True),
+    ("sss", [2, 3], False, True),
+    ("ssc", [2, 3], True, False),
+    ("ssm", [], True, False),
 ]
 
 

@@ -79,10 +79,10 @@ interface Run {
   stopping: boolean;
 }
 
-/** What the server says of the next run beside one that is shown: a letter per block, and the first that is old. */
+/** What the server says of the next run beside one that is shown: a letter per block, and the blocks that are old. */
 interface Forecast {
   blocks: string;
-  old: number | null;
+  old: number[];
   seconds: number | null;
 }
 
