@@ -5,27 +5,25 @@ import { toast } from "./frontend.js";
 import { isAgain, isOld, nextTake, pictureOf } from "./strip_model.js";
 import { namesBlock } from "./prompt_lines.js";
 import { ShotCard } from "./shot_card.js";
+import { allowed, changed } from "./shot_changes.js";
 import {
-  addShot,
-  allowed,
-  changed,
   cutShot,
+  insertShot,
   lengthenShot,
   moveShot,
-  readBoard,
   removeShot,
   retakeShot,
   sayShot,
-  shotAt,
   splitShot,
-  startsOf,
-  writeBoard,
-} from "./shots.js";
+} from "./shot_edits.js";
+import { newKey, readBoard, shotAt, startsOf, writeBoard } from "./shots.js";
 import { sayAsked } from "./strip_actions.js";
 import { openMenu } from "./strip_menu.js";
 import { blocksText, text } from "./words.js";
 
 const LIFE = 6000; // ms of a message
+/** @type {ShotBoard} */
+const EMPTY = { shots: [], clips: [], later: [] };
 
 /**
  * @typedef {object} BoardActs
@@ -56,9 +54,10 @@ export class Board {
   constructor(acts) {
     this.acts = acts;
     /** @type {ShotBoard} */
-    this.board = { shots: [], later: [] };
+    this.board = EMPTY;
     /** @type {ShotCard[]} */
     this.cards = [];
+    this.key = ""; // for the next shot that begins afresh
     this.before = 0;
     this.fixed = 0;
     this.most = 0;
@@ -66,7 +65,7 @@ export class Board {
     this.last = make("li", "sdvg-add");
     this.add = makeButton("sdvg-button", "+", () => {
       const count = this.cards.length;
-      this.edit(addShot(this.board, count - 1), count, "textarea");
+      this.edit(insertShot(this.board, count), count, "textarea");
     });
     this.last.append(this.add);
     this.element.append(this.last);
@@ -77,10 +76,8 @@ export class Board {
    * @param {BoardState} state
    */
   show(state) {
-    this.board = (state.values && readBoard(state.values, state.before)) ?? {
-      shots: [],
-      later: [],
-    };
+    this.board = (state.values && readBoard(state.values, state.before)) ?? EMPTY;
+    this.key = newKey(this.board);
     this.before = state.before;
     this.fixed = state.before + state.kept;
     this.most = state.most;
@@ -90,7 +87,7 @@ export class Board {
     this.element.setAttribute("aria-label", text("shots"));
     const starts = startsOf(shots);
     for (const [i, shot] of shots.entries()) this.draw(i, shot, starts[i], state);
-    const isAllowed = shots.length ? this.allow(addShot(this.board, shots.length - 1)) : undefined;
+    const isAllowed = shots.length ? this.allow(insertShot(this.board, shots.length)) : undefined;
     this.offer(this.add, text("addShot"), isAllowed);
   }
 
@@ -244,12 +241,12 @@ export class Board {
    * @param {ShotBoard} board
    */
   cost(board) {
-    const { from, count } = changed(this.board, board);
-    if (!count) return text("free");
-    const first = from - this.before;
-    const blocks = blocksText(first, first + count - 1);
-    const all = this.board.shots.reduce((sum, { marks }) => sum + marks.length, 0);
-    return from > all ? text("adds", { blocks }) : text("remakes", { blocks });
+    const { stretches, adds } = changed(this.board, board);
+    if (!stretches.length) return text("free");
+    const blocks = stretches
+      .map(({ from, to }) => blocksText(from - this.before, to - this.before))
+      .join(text("comma"));
+    return adds ? text("adds", { blocks }) : text("remakes", { blocks });
   }
 
   /**
@@ -312,7 +309,7 @@ export class Board {
     const edits = [
       ...item(text("earlierShot"), i > 0 ? this.moved(i, i - 1) : undefined, i - 1),
       ...item(text("laterShot"), i + 1 < length ? this.moved(i, i + 1) : undefined, i + 1),
-      ...item(text("addAfter"), this.allow(addShot(this.board, i)), i + 1, "textarea"),
+      ...item(text("addAfter"), this.allow(insertShot(this.board, i + 1)), i + 1, "textarea"),
       ...item(text("removeShot"), this.removed(i), Math.max(0, i - 1)),
     ];
     const isLocked = this.cards[i].first <= this.fixed - this.before;
@@ -352,7 +349,7 @@ export class Board {
    * @param {number} to
    */
   moved(i, to) {
-    return this.allow(moveShot(this.board, i, to));
+    return this.allow(moveShot(this.board, i, to, this.key));
   }
 
   /** @param {number} i */

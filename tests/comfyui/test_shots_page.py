@@ -61,7 +61,7 @@ def test_menu_says_what_an_edit_remakes(page):
     assert page["edits"]["menu"] == [
         "take 1",
         "take 2",
-        "move earlier (remakes blocks 1 to 8)",
+        "move earlier (remakes blocks 1 to 2, blocks 6 to 8)",
         "move later (remakes blocks 4 to 8)",
         "add a shot after it (remakes blocks 6 to 11)",
         "remove (remakes blocks 4 to 6)",
