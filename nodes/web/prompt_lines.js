@@ -89,3 +89,13 @@ export function headOf({ cut, fresh, strength, clip }) {
   const origin = fresh?.from ? ` from ${fresh.from}` : "";
   return `${cut ? " cut" : ""}${fresh ? ` fresh ${fresh.key}${origin}` : ""}${strength}`;
 }
+
+/**
+ * The blocks of a run, behind its first one, at which a shot begins with nothing before it.
+ * @param {string} text
+ * @param {number} before blocks of a clip, which the lines count too
+ */
+export function blocksAfresh(text, before) {
+  const begins = parts(text).filter(({ fresh }) => fresh && !fresh.from);
+  return begins.map(({ from }) => from - before).filter((block) => block > 1);
+}

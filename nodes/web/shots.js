@@ -204,6 +204,27 @@ export function tailShot(shots, i) {
 }
 
 /**
+ * Whether a shot that is added beside another one begins afresh: as that one does, unless the next one goes on from there. The first one
+ * begins afresh, and is like others where any does.
+ * @param {Shot[]} shots
+ * @param {number} i
+ * @param {number} at the place of the new one
+ */
+export function startsAfresh(shots, i, at) {
+  if (at === 0) return true;
+  const isAfresh = i > 0 ? shots[i].fresh !== null : shots.some(({ fresh }) => fresh);
+  return isAfresh && (at === i || at === shots.length || shots[at].fresh !== null);
+}
+
+/**
+ * How many later shots begin with nothing before them.
+ * @param {Shot[]} shots
+ */
+export function countAfresh(shots) {
+  return shots.filter(({ fresh }, i) => i > 0 && fresh && !fresh.from).length;
+}
+
+/**
  * The clips of a board, those of the lines that no block reaches too.
  * @param {ShotBoard} board
  */

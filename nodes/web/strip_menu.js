@@ -65,7 +65,8 @@ function newItem({ text, key, act, checked }) {
   }
   if (key) {
     element.setAttribute("aria-keyshortcuts", key);
-    element.append(make("kbd", "", key, { "aria-hidden": true }));
+    const shown = key.replace("ArrowLeft", "←").replace("ArrowRight", "→");
+    element.append(make("kbd", "", shown, { "aria-hidden": true }));
   }
   element.addEventListener("click", () => {
     close(true);

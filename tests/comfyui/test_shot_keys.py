@@ -300,3 +300,36 @@ def test_footage_stays_in_its_place(modules):
     moved = lines_after(modules, FILM_WITH_CLIPS, ["moveShot", 1, 0, "#n"])
     assert moved[:3] == ("1 clip #q 1.5-4.0:", "1 clip #r:", "1 fresh #b from #r: b")
     assert moved[3:5] == ("3 clip #p:", "3 fresh #0: a")
+
+
+# A film (f: a shot that begins afresh), the card of a menu, the new shot, and whether that begins afresh.
+ADDED = [
+    ("...", 1, 1, False),
+    ("...", 1, 2, False),
+    ("...", 0, 0, True),  # nothing is before it
+    ("...", 2, 3, False),
+    (".ff", 0, 1, True),
+    (".ff", 1, 1, True),
+    (".ff", 2, 3, True),
+    (".f.", 1, 2, False),  # its run goes on behind it
+    (".f.", 1, 1, True),
+    (".f.", 2, 3, False),
+    ("..f", 0, 1, False),
+]
+
+
+def test_added_shot_is_like_the_one_beside_it(modules):
+    """Catches: a shot added to a film of fresh ones that has the next one remade."""
+    source = """([film, i, at]) => {
+      const lines = [...film].map((one, n) => `${n + 1}${one === "f" ? ` fresh #${n}` : ""}: a`);
+      const board = js.readBoard({ text: lines.join("\\n"), blocks: 9, directions: "", takes: "" });
+      return js.startsAfresh(board.shots, i, at);
+    }"""
+    assert call(modules, source, [case[:3] for case in ADDED]) == [is_fresh for *_, is_fresh in ADDED]
+
+
+def test_seconds_know_which_shots_begin_afresh(modules):
+    """Lines count a clip's blocks too; one with a beginning of its own shows all frames."""
+    text = "1 fresh #a: a\n3 fresh #b: b\n5 fresh #c from #b: c\n6: d\n9 fresh #d: e"
+    source = "([text, before]) => js.blocksAfresh(text, before)"
+    assert call(modules, source, [[text, 0], [text, 2], [text, 1]]) == [[3, 9], [7], [2, 8]]

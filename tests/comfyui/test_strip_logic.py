@@ -15,6 +15,17 @@ def modules(tmp_path_factory):
     return write_modules(tmp_path_factory.mktemp("modules"))
 
 
+# Blocks at which later shots begin with nothing before them, and the frames of nine blocks.
+AFRESH = [([], 105), ([4], 102), ([2, 9], 99), ([9], 102), ([10], 105)]
+
+
+def test_every_beginning_shows_three_frames_fewer(modules):
+    """Catches: a film of fresh shots whose seconds are those of one long run."""
+    frames = call(modules, "(afresh) => js.framesOf(9, { afresh })", [blocks for blocks, _ in AFRESH])
+    assert frames == [count for _, count in AFRESH]
+    assert call(modules, "(n) => js.secondOf(n, { afresh: [4] })", [4, 5]) == [33 / 16, 42 / 16]
+
+
 def test_length_counts_the_frames_that_are_decoded(modules):
     """One latent frame is four frames of the video, and one at its beginning."""
     starts = [({}, 0, False), ({"image": True}, 1, False), ({"clip": True}, 27, True)]

@@ -86,13 +86,17 @@ interface Forecast {
   seconds: number | null;
 }
 
-/** What a video starts from. `clipSeconds`: how long the clip is that it continues; null if there is none, or nobody knows yet. */
+/**
+ * What a video and its shots start from. `clipSeconds`: how long the clip is that it continues; null if there is none, or nobody knows
+ * yet. `afresh`: later blocks at which a shot begins with nothing before it.
+ */
 interface VideoStart {
   clip: boolean;
   clipSeconds: number | null;
   image: boolean;
   restyle: boolean;
   unknown: boolean;
+  afresh: number[];
 }
 
 /** What is asked of the next run. */
