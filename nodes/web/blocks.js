@@ -123,13 +123,15 @@ export function outcomeOf({ outcome }) {
 export const RATE = 16; // frames per second, of Wan 2.1
 
 /**
- * Frames that the blocks show; if they go on from a clip, those that they add to it.
+ * Frames that the first blocks show; if they go on from a clip, those that they add to it. Each shot that begins with nothing before it
+ * shows three fewer, as the beginning of a video does.
  * @param {number} blocks
  * @param {Partial<VideoStart>} [start]
  */
-export function framesOf(blocks, { clip = false, image = false } = {}) {
-  if (clip) return 12 * blocks;
-  return image ? 12 * blocks + 1 : 12 * blocks - 3;
+export function framesOf(blocks, { clip = false, image = false, afresh = [] } = {}) {
+  const fewer = 3 * afresh.filter((block) => block <= blocks).length;
+  if (clip) return 12 * blocks - fewer;
+  return 12 * blocks + (image ? 1 : -3) - fewer;
 }
 
 /**

@@ -13,6 +13,7 @@ import {
   toast,
   widgetOf,
 } from "./frontend.js";
+import { blocksAfresh } from "./prompt_lines.js";
 import { text } from "./words.js";
 
 /** @type {Record<string, string>} */
@@ -84,13 +85,17 @@ export class NodeInputs {
     const linked = (name) => isLinked(this.node, (input) => input.name === name);
     const use = this.startUse();
     const clip = linked("continue_from") || use === "extend";
-    const frames = this.run()?.done?.clip_frames;
+    const run = this.run();
+    const frames = run?.done?.clip_frames;
+    const source = this.promptSource();
+    const before = clip ? (run?.info.before ?? 0) : 0;
     return {
       clip,
       clipSeconds: clip && frames ? frames / RATE : null,
       image: linked("start_image") || use === "first frame",
       restyle: use === "restyle",
       unknown: linked("start") && !use,
+      afresh: source ? blocksAfresh(String(source.widget.value), before) : [],
     };
   }
 

@@ -1,16 +1,34 @@
-// Reads and writes the lines of a prompt that say what begins at a block, such as "5: a storm" or "7 strength 0.6: a lake". Any
-// other line belongs to the prompt before it. The server's reading is sdvg_core/text/prompts.py.
-const LINE = /^[ \t]*([0-9]{1,6})((?:[ \t]+[^:]*?)?)[ \t]*:(?![0-9])[ \t]*(.*)$/;
-const HEAD = /^([ \t]+cut)?([ \t]+strength[ \t]+\S+)?$/; // between number and colon; anything else is no line
+// Reads and writes the lines of a prompt that say what begins at a block, such as "5: a storm", "7 strength 0.6: a lake", "9 fresh #k3f: a
+// bridge" or, for footage before a block, "12 clip #a 1.5-4.0:". Any other line belongs to the prompt before it. The server's reading is
+// sdvg_core/text/prompts.py.
+const CLIP = String.raw`[ \t]+clip[ \t]+(?<name>#[^\s:]*)(?:[ \t]+(?<span>[0-9][^\s:]*))?`;
+const FRESH = String.raw`[ \t]+fresh[ \t]+(?<key>#[^\s:]*)(?:[ \t]+from[ \t]+(?<origin>#[^\s:]*))?`;
+const SHOT = String.raw`(?<cut>[ \t]+cut)?(?:${FRESH})?(?<strength>[ \t]+strength[ \t]+\S+?)?`;
+// With a digit right after the colon it is a ratio or a time of day.
+const LINE = new RegExp(
+  String.raw`^[ \t]*(?<number>[0-9]{1,6})(?:${CLIP}|${SHOT})[ \t]*:(?![0-9])[ \t]*(?<prompt>.*)$`,
+  "s",
+);
+const KEY = /^#[a-z0-9]{1,12}$/;
+const SPAN = /^([0-9]{1,4}(?:\.[0-9]{1,3})?)-([0-9]{1,4}(?:\.[0-9]{1,3})?)$/;
 
 /**
- * The number, what stands before the colon, and the text of a line about a block; null for any other line.
+ * The parts of a line about a block; null for any other line.
  * @param {string} line
+ * @returns {PromptPart | null}
  */
-function matchLine(line) {
-  const [, number, spaced = "", prompt = ""] = line.match(LINE) ?? [];
-  const head = spaced.trimEnd();
-  return number !== undefined && HEAD.test(head) ? { from: Number(number), head, prompt } : null;
+function readLine(line) {
+  const groups = line.match(LINE)?.groups;
+  if (!groups) return null;
+  const { number, cut, key, origin = "", strength = "", name, span = "", prompt } = groups;
+  return {
+    from: Number(number),
+    cut: cut !== undefined,
+    fresh: key === undefined ? null : { key, from: origin },
+    strength,
+    clip: name === undefined ? null : { name, span },
+    lines: [prompt],
+  };
 }
 
 /**
@@ -18,28 +36,37 @@ function matchLine(line) {
  * @param {string} line
  */
 export function namesBlock(line) {
-  return matchLine(line) !== null;
+  return readLine(line) !== null;
 }
 
 /**
- * Whether such a line begins a new scene, and the strength that it gives, as they stand before its colon.
- * @param {string} head
+ * Whether a text can be the key of a shot, or the name of a clip.
+ * @param {string} text
  */
-export function headParts(head) {
-  const [, cut = "", strength = ""] = head.match(HEAD) ?? [];
-  return { cut: cut !== "", strength };
+export function isKey(text) {
+  return KEY.test(text);
 }
 
 /**
- * The parts of a prompt: the block each begins at (1: the prompt itself), what stands before its colon, and its lines.
+ * The seconds at which a part of a clip begins and ends, as they are written; null for another text.
+ * @param {string} span
+ */
+export function secondsIn(span) {
+  const [, first, last] = span.match(SPAN) ?? [];
+  return first === undefined ? null : { first, last };
+}
+
+/**
+ * The parts of a prompt: first the prompt itself, then one for each line about a block.
  * @param {string} text
  * @returns {PromptPart[]}
  */
 export function parts(text) {
-  const all = [{ from: 1, head: "", lines: /** @type {string[]} */ ([]) }];
+  /** @type {PromptPart[]} */
+  const all = [{ from: 1, cut: false, fresh: null, strength: "", clip: null, lines: [] }];
   for (const line of text.split(/\r\n|\r|\n/)) {
-    const match = matchLine(line);
-    if (match) all.push({ from: match.from, head: match.head, lines: [match.prompt] });
+    const part = readLine(line);
+    if (part) all.push(part);
     else all[all.length - 1].lines.push(line);
   }
   return all;
@@ -49,6 +76,26 @@ export function parts(text) {
  * A part as it is written.
  * @param {PromptPart} part
  */
-export function lineOf({ from, head, lines }) {
-  return `${from}${head}: ${lines.join("\n").trimEnd()}`.trimEnd();
+export function lineOf({ from, lines, ...head }) {
+  return `${from}${headOf(head)}: ${lines.join("\n").trimEnd()}`.trimEnd();
+}
+
+/**
+ * What stands between number and colon.
+ * @param {Omit<PromptPart, "from" | "lines">} part
+ */
+export function headOf({ cut, fresh, strength, clip }) {
+  if (clip) return [" clip", clip.name, clip.span].filter(Boolean).join(" ");
+  const origin = fresh?.from ? ` from ${fresh.from}` : "";
+  return `${cut ? " cut" : ""}${fresh ? ` fresh ${fresh.key}${origin}` : ""}${strength}`;
+}
+
+/**
+ * The blocks of a run, behind its first one, at which a shot begins with nothing before it.
+ * @param {string} text
+ * @param {number} before blocks of a clip, which the lines count too
+ */
+export function blocksAfresh(text, before) {
+  const begins = parts(text).filter(({ fresh }) => fresh && !fresh.from);
+  return begins.map(({ from }) => from - before).filter((block) => block > 1);
 }

@@ -3,6 +3,9 @@ import { make, makeButton, nameElement } from "./dom.js";
 import { bitmapOf, fetchSprite, framesIn, paintFrame } from "./sprites.js";
 import { blocksText, text } from "./words.js";
 
+/** @type {Record<string, number>} */
+const MOVES = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
+
 /**
  * @typedef {object} CardActs
  * @property {() => void} choose its first block
@@ -10,6 +13,8 @@ import { blocksText, text } from "./words.js";
  * @property {() => void} take
  * @property {() => void} lock
  * @property {() => void} cut
+ * @property {() => void} fresh
+ * @property {(by: number) => void} move by one place
  * @property {() => void} prompt
  * @property {() => void} typing in the prompt
  * @property {() => void} length
@@ -53,14 +58,18 @@ export class ShotCard {
     this.area = make("textarea", "", "", { rows: 2, spellcheck: false });
     this.count = make("input", "", "", { type: "number", step: 1 });
     this.seconds = make("span");
-    const length = make("label", "sdvg-shot-length");
-    length.append(this.count, this.seconds);
+    const length = make("div", "sdvg-shot-length");
+    const label = make("label", "sdvg-shot-length");
+    label.append(this.count, this.seconds);
+    this.fresh = makeButton("sdvg-button sdvg-shot-switch sdvg-shot-fresh", "", acts.fresh);
+    length.append(label, this.fresh);
     this.take = makeButton("sdvg-button sdvg-shot-take", "", acts.take);
     this.keep = makeButton("sdvg-button sdvg-shot-keep", "", acts.lock);
-    this.cut = makeButton("sdvg-button sdvg-shot-cut", "", acts.cut);
+    this.cut = makeButton("sdvg-button sdvg-shot-switch sdvg-shot-cut", "", acts.cut);
     const row = make("div", "sdvg-shot-row");
     row.append(this.take, this.keep, this.cut);
     this.element.append(top, this.area, length, row);
+    this.element.addEventListener("keydown", (event) => this.onMoveKey(event, acts.move));
     this.area.addEventListener("change", acts.prompt);
     this.area.addEventListener("input", acts.typing);
     this.area.addEventListener("keydown", acts.key);
@@ -88,6 +97,19 @@ export class ShotCard {
       this.title.focus({ preventScroll: true });
       this.title.dispatchEvent(new KeyboardEvent("keydown", event));
     }
+  }
+
+  /**
+   * Alt and an arrow move the shot, where they do not move in what is typed.
+   * @param {KeyboardEvent} event
+   * @param {(by: number) => void} move
+   */
+  onMoveKey(event, move) {
+    const by = MOVES[event.key];
+    if (!event.altKey || !by || event.target === this.area || event.target === this.count) return;
+    event.preventDefault(); // the browser goes back by these
+    event.stopPropagation();
+    move(by);
   }
 
   /** Whether other words are typed in the prompt, and not entered yet. */

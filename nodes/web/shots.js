@@ -1,62 +1,114 @@
 // The shots of a video: stretches of blocks, each with its prompt. They are another view of what the nodes hold already: the text
-// with its lines, the number of blocks, who makes each block, and its take. Every edit returns another board and changes none.
-import { ROUTER, fitDirections, fitTakes, letterOf, takesOf, writeTakes } from "./blocks.js";
-import { headParts, lineOf, namesBlock, parts } from "./prompt_lines.js";
+// with its lines, the number of blocks, who makes each block, and its take. What changes them is in shot_edits.js.
+import { fitDirections, fitTakes, letterOf, takesOf, writeTakes } from "./blocks.js";
+import { headOf, isKey, lineOf, namesBlock, parts, secondsIn } from "./prompt_lines.js";
 
-export const NEW_BLOCKS = 3; // of a shot that is added
+export const FIRST_KEY = "#0"; // of the first shot if its line gives none
 
 /**
- * The board of the values `{ text, blocks, directions, takes }`: its `shots` `{ cut, strength, prompt, marks }`, with a mark
- * `{ letter, take }` for each block, and `later`, the lines that no block reaches. Lines count the `before` blocks of a clip that
- * is continued too; these have no mark. Null if the lines are out of order or the takes cannot be read: then text alone edits them.
+ * The board of the values `{ text, blocks, directions, takes }`: its `shots`, with a mark `{ letter, take }` for each block, the
+ * `clips` shown after them, and `later`, the lines that no block reaches. Lines count the `before` blocks of a clip that is continued
+ * too; these have no mark. Null if the lines are out of order, if their keys do not fit together, or if the takes cannot be read: then
+ * text alone edits them.
  * @param {BoardValues} values
  * @param {number} [before]
  * @returns {ShotBoard | null}
  */
 export function readBoard({ text, blocks, directions, takes }, before = 0) {
   const [own, ...others] = parts(text);
-  const plain = own.lines.join("").trim() || others[0]?.from !== 1; // not a prompt that is written "1: ..."
+  const isFirst = others.find(({ clip }) => !clip)?.from === 1; // the prompt is written "1: ..."
+  const plain = own.lines.join("").trim() || !isFirst;
   const lines = plain ? [own, ...others] : others;
-  const sorted = lines.every(({ from }, i) => !i || from > lines[i - 1].from);
   const known = takesOf(takes);
-  if (!sorted || fitTakes(takes, Infinity) !== writeTakes(known, Infinity)) return null;
   const last = blocks + before;
+  if (!inOrder(lines, last) || fitTakes(takes, Infinity) !== writeTakes(known, Infinity))
+    return null;
   /** @param {number} number */
   const mark = (number) => {
     if (number <= before) return null;
     const block = number - before;
     return { letter: letterOf(directions, block), take: known.get(block) ?? 1 };
   };
-  /** @type {Shot[]} */
-  const shots = [];
-  lines
-    .filter(({ from }) => from <= last)
-    .forEach((line, i) => {
-      const end = Math.min(lines[i + 1]?.from ?? Infinity, last + 1);
-      const marks = Array.from({ length: end - line.from }, (_, block) => mark(line.from + block));
-      shots.push({ ...headParts(line.head), prompt: line.lines.join("\n").trim(), marks });
-    });
-  return {
-    shots: withCuts(shots),
+  const reached = lines.filter(({ clip, from }) => !clip && from <= last);
+  const clips = lines.filter(({ clip, from }) => clip && from <= last + 1);
+  const shots = reached.map((line, i) => {
+    const { from, cut, fresh, strength } = line;
+    const end = reached[i + 1]?.from ?? last + 1;
+    const marks = Array.from({ length: end - from }, (_, block) => mark(from + block));
+    const prompt = line.lines.join("\n").trim();
+    return { clips: clipsAt(clips, from), cut, fresh, strength, prompt, marks };
+  });
+  const board = {
+    shots: withCuts(withPlainFirst(shots)),
+    clips: clipsAt(clips, last + 1),
     later: lines
-      .filter(({ from }) => from > last)
+      .filter((line) => !reached.includes(line) && !clips.includes(line))
       .map((line) => ({ ...line, from: line.from - last })),
   };
+  return isSound(board) && lines.every(({ cut, fresh }) => !(cut && fresh)) ? board : null;
+}
+
+/**
+ * Whether blocks ascend, from 1 on, and footage has no words and is shown before the block of a line, or after the last one.
+ * @param {PromptPart[]} lines
+ * @param {number} last
+ */
+function inOrder(lines, last) {
+  const starts = lines.filter(({ clip }) => !clip).map(({ from }) => from);
+  const clips = lines.filter(({ clip }) => clip);
+  return (
+    starts.every((from, i) => from > (starts[i - 1] ?? 0)) &&
+    clips.every(({ from, lines: words }, i) => {
+      const isPlaced = from > last || starts.includes(from);
+      return isPlaced && from >= (clips[i - 1]?.from ?? 0) && !words.join("").trim();
+    })
+  );
+}
+
+/**
+ * @param {PromptPart[]} lines
+ * @param {number} block
+ */
+function clipsAt(lines, block) {
+  return lines.flatMap(({ clip, from }) => (clip && from === block ? [clip] : []));
+}
+
+/**
+ * The shots with the first one as it is written: its own key alone is.
+ * @param {Shot[]} shots
+ */
+export function withPlainFirst(shots) {
+  const isPlain = shots[0]?.fresh?.key === FIRST_KEY && !shots[0].fresh.from;
+  return isPlain ? [{ ...shots[0], fresh: null }, ...shots.slice(1)] : shots;
+}
+
+/**
+ * The shots with these cuts. A cut belongs to the place between two shots, so before the first one there is none, nor before one that
+ * begins afresh.
+ * @param {Shot[]} shots
+ * @param {boolean[]} [cuts]
+ */
+export function withCuts(shots, cuts = shots.map(({ cut }) => cut)) {
+  return shots.map((shot, i) => ({ ...shot, cut: i > 0 && !shot.fresh && cuts[i] }));
 }
 
 /**
  * The values that a board stands for.
  * @param {ShotBoard} board
  */
-export function writeBoard({ shots, later }) {
+export function writeBoard({ shots, clips, later }) {
   const starts = startsOf(shots);
   const marks = shots.flatMap((shot) => shot.marks);
-  const lines = shots.map((shot, i) => writeShot(shot, starts[i]));
+  const lines = shots.flatMap((shot, i) => [
+    ...shot.clips.map((clip) => writeClip(clip, starts[i])),
+    writeShot(shot, starts[i]),
+  ]);
   const known = marks.filter((mark) => mark !== null); // of the blocks that the run makes
   const takes = new Map(known.map(({ take }, i) => [i + 1, take]));
   return {
     text: [
       ...lines,
+      ...clips.map((clip) => writeClip(clip, marks.length + 1)),
       ...later.map((line) => lineOf({ ...line, from: line.from + marks.length })),
     ].join("\n"),
     blocks: known.length,
@@ -66,13 +118,22 @@ export function writeBoard({ shots, later }) {
 }
 
 /**
+ * @param {Footage} clip
+ * @param {number} from
+ */
+function writeClip(clip, from) {
+  return lineOf({ from, cut: false, fresh: null, strength: "", clip, lines: [] });
+}
+
+/**
  * @param {Shot} shot
  * @param {number} from
  */
-function writeShot({ cut, strength, prompt }, from) {
-  const head = (cut ? " cut" : "") + strength;
-  const plain = from === 1 && !head && !prompt.split("\n").some(namesBlock);
-  return plain ? prompt : lineOf({ from, head, lines: [prompt] });
+function writeShot({ clips, cut, fresh, strength, prompt }, from) {
+  const head = { cut, fresh, strength, clip: null };
+  const isBare = from === 1 && !clips.length && !headOf(head);
+  const plain = isBare && !prompt.split("\n").some(namesBlock);
+  return plain ? prompt : lineOf({ from, ...head, lines: [prompt] });
 }
 
 /**
@@ -85,124 +146,6 @@ export function startsOf(shots) {
 }
 
 /**
- * The shots with these cuts. A cut belongs to the place between two shots, so before the first one there is none.
- * @param {Shot[]} shots
- * @param {boolean[]} [cuts]
- */
-function withCuts(shots, cuts = shots.map(({ cut }) => cut)) {
-  return shots.map((shot, i) => ({ ...shot, cut: i > 0 && cuts[i] }));
-}
-
-/**
- * @param {ShotBoard} board
- * @param {(shots: Shot[]) => unknown} edit
- * @returns {ShotBoard}
- */
-function withShots(board, edit) {
-  const shots = [...board.shots];
-  edit(shots);
-  return { ...board, shots };
-}
-
-/**
- * Another prompt for a shot. Without any, it is one with the shot before, unless it has a strength; the first one keeps its own.
- * @param {ShotBoard} board
- * @param {number} i
- * @param {string} text
- */
-export function sayShot(board, i, text) {
-  if (!text.trim() && !i) return board;
-  // A line that would name a block goes on the line before it.
-  const lines = text.trim().split(/\r\n|\r|\n/);
-  const prompt = lines.reduce((all, line) => all + (namesBlock(line) ? " " : "\n") + line);
-  if (!prompt && !board.shots[i].strength) {
-    return withShots(board, (shots) => {
-      const [{ marks }] = shots.splice(i, 1);
-      shots[i - 1] = { ...shots[i - 1], marks: [...shots[i - 1].marks, ...marks] };
-    });
-  }
-  const cut = board.shots[i].cut && prompt !== ""; // a cut needs a prompt
-  return withShots(board, (shots) => (shots[i] = { ...shots[i], cut, prompt }));
-}
-
-/**
- * Have a shot begin with a cut, or go on from what is before it; before the first one there is nothing.
- * @param {ShotBoard} board
- * @param {number} i
- * @param {boolean} cut
- */
-export function cutShot(board, i, cut) {
-  if (!i) return board;
-  const { prompt } = spoken(board.shots)[i];
-  return withShots(board, (shots) => (shots[i] = { ...shots[i], cut, prompt }));
-}
-
-/**
- * Give a shot a number of blocks; it grows and shrinks at its end, and the shots after it move.
- * @param {ShotBoard} board
- * @param {number} i
- * @param {number} count
- */
-export function lengthenShot(board, i, count) {
-  const { marks } = board.shots[i];
-  const added = Array.from({ length: Math.max(0, count - marks.length) }, newMark);
-  return withShots(
-    board,
-    (shots) => (shots[i] = { ...shots[i], marks: [...marks.slice(0, count), ...added] }),
-  );
-}
-
-/**
- * Give the first block of a shot that the run makes another take; without a number, its next.
- * @param {ShotBoard} board
- * @param {number} i
- * @param {number} [first]
- * @param {number} [take]
- */
-export function retakeShot(board, i, first = 0, take = 0) {
-  const marks = board.shots[i].marks.map((mark, block) =>
-    mark && block === first ? { ...mark, take: take || mark.take + 1 } : mark,
-  );
-  return withShots(board, (shots) => (shots[i] = { ...shots[i], marks }));
-}
-
-/**
- * Add a shot behind another one, which it goes on with until it has a prompt of its own.
- * @param {ShotBoard} board
- * @param {number} i
- */
-export function addShot(board, i) {
-  const prompt = spoken(board.shots)[i].prompt;
-  const shot = {
-    cut: false,
-    strength: "",
-    prompt,
-    marks: Array.from({ length: NEW_BLOCKS }, newMark),
-  };
-  return withShots(board, (shots) => shots.splice(i + 1, 0, shot));
-}
-
-/**
- * Have a shot begin at a block, as the lines count; it goes on with the one before until it has a prompt of its own.
- * @param {ShotBoard} board
- * @param {number} from
- */
-export function splitShot(board, from) {
-  const i = shotAt(board, from);
-  const { marks, ...shot } = board.shots[i];
-  const at = from - startsOf(board.shots)[i];
-  const rest = {
-    cut: false,
-    strength: "",
-    prompt: spoken(board.shots)[i].prompt,
-    marks: marks.slice(at),
-  };
-  return at
-    ? withShots(board, (shots) => shots.splice(i, 1, { ...shot, marks: marks.slice(0, at) }, rest))
-    : board;
-}
-
-/**
  * The shot that a block is in, as the lines count.
  * @param {ShotBoard} board
  * @param {number} block
@@ -212,104 +155,143 @@ export function shotAt({ shots }, block) {
 }
 
 /**
- * Have a shot stand in another place. Its blocks keep their makers and takes; noise and cuts belong to the place.
- * @param {ShotBoard} board
- * @param {number} i
- * @param {number} to
- */
-export function moveShot(board, i, to) {
-  const shots = spoken(board.shots);
-  shots.splice(to, 0, ...shots.splice(i, 1));
-  return {
-    ...board,
-    shots: withCuts(
-      shots,
-      board.shots.map(({ cut }) => cut),
-    ),
-  };
-}
-
-/**
- * Take a shot away, with its blocks. The shots beside it are of two scenes if there was a cut on either side of it.
- * @param {ShotBoard} board
- * @param {number} i
- */
-export function removeShot(board, i) {
-  const shots = spoken(board.shots);
-  const left = shots
-    .map((shot, at) => (at === i + 1 ? { ...shot, cut: shot.cut || shots[i].cut } : shot))
-    .filter((_, at) => at !== i);
-  return { ...board, shots: withCuts(left) };
-}
-
-/**
- * @returns {Mark}
- */
-function newMark() {
-  return { letter: ROUTER, take: 1 };
-}
-
-/**
  * The shots with the prompt in force where a line gives a strength alone, so that it comes along.
  * @param {Shot[]} shots
  */
-function spoken(shots) {
+export function spoken(shots) {
   let prompt = "";
   return shots.map((shot) => ({ ...shot, prompt: (prompt = shot.prompt || prompt) }));
 }
 
-/** @type {WeakMap<ShotBoard, string[]>} */
-const blocksKnown = new WeakMap(); // board -> what its blocks are made by: a board never changes
+// --- keys: of the shots that begin afresh, each a run of its own with the shots that go on with it, and of footage
 
 /**
- * What the blocks of a board are made by, one text each.
- * @param {ShotBoard} board
+ * The key of a shot that begins afresh, as the first one does; null for one that goes on.
+ * @param {Shot[]} shots
+ * @param {number} i
  */
-function blocksOf(board) {
-  const blocks = blocksKnown.get(board) ?? newBlocks(board.shots);
-  blocksKnown.set(board, blocks);
-  return blocks;
-}
-
-/** @param {Shot[]} shots */
-function newBlocks(shots) {
-  let strength = "";
-  return spoken(shots).flatMap((shot) => {
-    strength = shot.strength || strength;
-    const words = JSON.stringify([shot.prompt, strength]);
-    return shot.marks.map((mark, block) => {
-      const maker = mark ? `${mark.letter}${mark.take}` : "";
-      return `${shot.cut && !block ? "cut " : ""}${maker} ${words}`;
-    });
-  });
+export function keyOf(shots, i) {
+  return shots[i].fresh?.key ?? (i ? null : FIRST_KEY);
 }
 
 /**
- * The first block that another board makes anew, as the lines count, and how many there are from it on.
- * @param {ShotBoard} board
- * @param {ShotBoard} next
+ * The keys of the runs and clips that come before a shot: it may begin with the last frame of one.
+ * @param {Shot[]} shots
+ * @param {number} i
  */
-export function changed(board, next) {
-  const before = blocksOf(board);
-  const after = blocksOf(next);
-  const same = after.findIndex((block, i) => block !== before[i]);
-  const from = same < 0 ? after.length + 1 : same + 1;
-  return { from, count: after.length - from + 1 };
+export function keysBefore(shots, i) {
+  const names = shots.slice(0, i + 1).flatMap(({ clips }) => clips.map(({ name }) => name));
+  return [...shots.slice(0, i).flatMap((_, at) => keyOf(shots, at) ?? []), ...names];
 }
 
 /**
- * Whether an edit leaves the first `fixed` blocks alone, which a clip gives or a lock keeps, and makes a video.
- * @param {ShotBoard} board
- * @param {ShotBoard} next
- * @param {number} fixed
- * @param {number} most
+ * The shot that begins the run which a shot is in.
+ * @param {Shot[]} shots
+ * @param {number} i
  */
-export function allowed(board, next, fixed, most) {
-  const marks = next.shots.flatMap((shot) => shot.marks);
-  const first = next.shots.length ? changed(board, next).from : 0;
-  const whole =
-    next.shots.every(({ marks }) => marks.length) &&
-    (next.shots.length < 2 || spoken(next.shots)[0].prompt !== "");
-  const isMade = marks.some(Boolean); // one block at least is the run's, not the clip's
-  return whole && isMade && marks.length >= fixed && marks.length <= most && first > fixed;
+export function headShot(shots, i) {
+  return shots.findLastIndex((_, at) => at <= i && keyOf(shots, at) !== null);
+}
+
+/**
+ * The last shot of the run which a shot is in.
+ * @param {Shot[]} shots
+ * @param {number} i
+ */
+export function tailShot(shots, i) {
+  const next = shots.findIndex((shot, at) => at > i && shot.fresh);
+  return (next < 0 ? shots.length : next) - 1;
+}
+
+/**
+ * Whether a shot that is added beside another one begins afresh: as that one does, unless the next one goes on from there. The first one
+ * begins afresh, and is like others where any does.
+ * @param {Shot[]} shots
+ * @param {number} i
+ * @param {number} at the place of the new one
+ */
+export function startsAfresh(shots, i, at) {
+  if (at === 0) return true;
+  const isAfresh = i > 0 ? shots[i].fresh !== null : shots.some(({ fresh }) => fresh);
+  return isAfresh && (at === i || at === shots.length || shots[at].fresh !== null);
+}
+
+/**
+ * How many later shots begin with nothing before them.
+ * @param {Shot[]} shots
+ */
+export function countAfresh(shots) {
+  return shots.filter(({ fresh }, i) => i > 0 && fresh && !fresh.from).length;
+}
+
+/**
+ * The clips of a board, those of the lines that no block reaches too.
+ * @param {ShotBoard} board
+ */
+function allClips({ shots, clips, later }) {
+  return [
+    ...shots.flatMap((shot) => shot.clips),
+    ...clips,
+    ...later.flatMap(({ clip }) => clip ?? []),
+  ];
+}
+
+/**
+ * The keys of the runs of a board, those of the lines that no block reaches too.
+ * @param {ShotBoard} board
+ */
+function allRuns({ shots, later }) {
+  const reached = shots.flatMap((_, i) => keyOf(shots, i) ?? []);
+  return [...reached, ...later.flatMap(({ fresh }) => fresh?.key ?? [])];
+}
+
+/**
+ * A key that a board does not have.
+ * @param {ShotBoard} board
+ * @param {() => number} [draw] a number from 0 to 1
+ */
+export function newKey(board, draw = Math.random) {
+  const known = [...allRuns(board), ...allClips(board).map(({ name }) => name)];
+  const least = 10 * 36 ** 2; // of three characters, the first a letter
+  const most = 36 ** 3;
+  const drawn = () => `#${(least + Math.floor(draw() * (most - least))).toString(36)}`;
+  let key = drawn();
+  while (known.includes(key)) key = drawn();
+  return key;
+}
+
+/**
+ * Whether the keys of a board fit together: each is one and names one thing, a shot begins with the end of something before it, and
+ * one that begins afresh, as after footage, has a block of the run before it.
+ * @param {ShotBoard} board
+ */
+export function isSound(board) {
+  const { shots, clips, later } = board;
+  const footage = allClips(board);
+  const names = footage.map(({ name }) => name);
+  const keys = [...allRuns(board), ...names];
+  const reached = [...keysBefore(shots, shots.length), ...clips.map(({ name }) => name)];
+  return (
+    new Set(keys).size === keys.length &&
+    keys.every(isKey) &&
+    !names.includes(FIRST_KEY) &&
+    footage.every(({ span }) => !span || secondsIn(span)) &&
+    shots.every(({ fresh }, i) => !fresh?.from || keysBefore(shots, i).includes(fresh.from)) &&
+    shots.every((shot, i) => i === 0 || canBegin(shots, i)) &&
+    later.every(({ fresh }, i) => {
+      const before = later.slice(0, i).map((line) => line.fresh?.key ?? line.clip?.name);
+      return !fresh?.from || [...reached, ...before].includes(fresh.from);
+    })
+  );
+}
+
+/**
+ * Whether a later shot goes on, without footage before it, or begins afresh behind a block that the run makes.
+ * @param {Shot[]} shots
+ * @param {number} i
+ */
+function canBegin(shots, i) {
+  const { fresh, clips } = shots[i];
+  if (!fresh) return !clips.length;
+  return shots.slice(0, i).some(({ marks }) => marks.some(Boolean));
 }

@@ -66,6 +66,8 @@ export class Strip {
         this.acts.ask();
       },
       takes: (number) => this.takes.known(number).map(([take]) => take),
+      make: (number, shot) => this.takes.makeShot(number, shot),
+      trial: (number) => this.takes.trial(number),
     });
     this.gate = new TauLine({
       preview: (tau) => this.tryTau(tau),

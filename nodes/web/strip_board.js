@@ -5,19 +5,25 @@ import { toast } from "./frontend.js";
 import { isAgain, isOld, nextTake, pictureOf } from "./strip_model.js";
 import { namesBlock } from "./prompt_lines.js";
 import { ShotCard } from "./shot_card.js";
+import { allowed, changed, originsLost } from "./shot_changes.js";
 import {
-  addShot,
-  allowed,
-  changed,
   cutShot,
+  freshShot,
+  insertShot,
   lengthenShot,
   moveShot,
-  readBoard,
-  removeShot,
   retakeShot,
   sayShot,
-  shotAt,
   splitShot,
+} from "./shot_edits.js";
+import { originText, shotItems } from "./shot_menu.js";
+import {
+  countAfresh,
+  keyOf,
+  newKey,
+  readBoard,
+  shotAt,
+  startsAfresh,
   startsOf,
   writeBoard,
 } from "./shots.js";
@@ -26,6 +32,8 @@ import { openMenu } from "./strip_menu.js";
 import { blocksText, text } from "./words.js";
 
 const LIFE = 6000; // ms of a message
+/** @type {ShotBoard} */
+const EMPTY = { shots: [], clips: [], later: [] };
 
 /**
  * @typedef {object} BoardActs
@@ -35,6 +43,8 @@ const LIFE = 6000; // ms of a message
  * @property {(number: number) => void} choose a block
  * @property {() => void} typing as words are typed on a card
  * @property {(number: number) => number[]} takes of a block that exist
+ * @property {(number: number, shot: number) => void} make the run of a shot alone, up to its last block
+ * @property {(number: number) => BlockEvent | undefined} trial the event of a block that such a run made, by what is asked now
  */
 
 /**
@@ -56,17 +66,17 @@ export class Board {
   constructor(acts) {
     this.acts = acts;
     /** @type {ShotBoard} */
-    this.board = { shots: [], later: [] };
+    this.board = EMPTY;
     /** @type {ShotCard[]} */
     this.cards = [];
+    this.key = ""; // for the next shot that begins afresh
     this.before = 0;
     this.fixed = 0;
     this.most = 0;
     this.element = make("ol", "sdvg-shots");
     this.last = make("li", "sdvg-add");
     this.add = makeButton("sdvg-button", "+", () => {
-      const count = this.cards.length;
-      this.edit(addShot(this.board, count - 1), count, "textarea");
+      this.edit(this.withOneMore(), this.cards.length, "textarea");
     });
     this.last.append(this.add);
     this.element.append(this.last);
@@ -77,10 +87,8 @@ export class Board {
    * @param {BoardState} state
    */
   show(state) {
-    this.board = (state.values && readBoard(state.values, state.before)) ?? {
-      shots: [],
-      later: [],
-    };
+    this.board = (state.values && readBoard(state.values, state.before)) ?? EMPTY;
+    this.key = newKey(this.board);
     this.before = state.before;
     this.fixed = state.before + state.kept;
     this.most = state.most;
@@ -90,8 +98,15 @@ export class Board {
     this.element.setAttribute("aria-label", text("shots"));
     const starts = startsOf(shots);
     for (const [i, shot] of shots.entries()) this.draw(i, shot, starts[i], state);
-    const isAllowed = shots.length ? this.allow(addShot(this.board, shots.length - 1)) : undefined;
+    const isAllowed = shots.length ? this.allow(this.withOneMore()) : undefined;
     this.offer(this.add, text("addShot"), isAllowed);
+  }
+
+  /** The board with a shot behind the last one. */
+  withOneMore() {
+    const { shots } = this.board;
+    const isFresh = startsAfresh(shots, shots.length - 1, shots.length);
+    return insertShot(this.board, shots.length, isFresh ? this.key : "");
   }
 
   /** How many shots there are; 0 if the text cannot be shown as cards. */
@@ -118,6 +133,8 @@ export class Board {
       },
       lock: () => this.lock(i),
       cut: () => this.edit(cutShot(this.board, i, !this.board.shots[i].cut), i),
+      fresh: () => this.edit(this.withFresh(i), i),
+      move: (by) => this.move(i, by),
       prompt: () => this.say(i),
       typing: () => this.acts.typing(),
       length: () => this.lengthen(i),
@@ -140,7 +157,9 @@ export class Board {
     const made = Math.max(0, to - Math.max(from, this.before + 1) + 1); // by the run
     const second = secondOf(first, start);
     const place = { first, last, before: this.before };
-    const event = run && made ? pictureOf(place, run, signature) : undefined;
+    const inFilm = run && made ? pictureOf(place, run, signature) : undefined;
+    const trial = made ? this.acts.trial(last) : undefined;
+    const event = trial ?? inFilm;
     const shown = event?.number ?? last;
     if (isKnown || !run) this.cards[i].drawThumb(event);
     this.cards[i].draw({
@@ -159,7 +178,7 @@ export class Board {
       most: this.mostOf(made),
       lasts: to < this.fixed,
       again: isAgain(forecast, shown),
-      old: isOld(forecast, shown),
+      old: !trial && isOld(forecast, shown),
       oldLast: isOld(forecast, last),
     });
     this.drawButtons(i, shot);
@@ -190,6 +209,42 @@ export class Board {
     const cut = i > 0 ? this.allow(cutShot(this.board, i, !shot.cut)) : undefined;
     this.offer(card.cut, text("cutHere"), cut, cutting);
     card.cut.setAttribute("aria-pressed", String(shot.cut));
+    this.drawFresh(i, shot);
+  }
+
+  /**
+   * @param {number} i
+   * @param {Shot} shot
+   */
+  drawFresh(i, { fresh }) {
+    const button = this.cards[i].fresh;
+    const caption = fresh?.from ? originText(this.board.shots, fresh.from).short : text("fresh");
+    const act = fresh ? text("freshOn", { shot: i }) : text("freshOff", { shot: i + 1 });
+    this.offer(button, caption, i > 0 ? this.allow(this.withFresh(i)) : undefined, act);
+    button.setAttribute("aria-pressed", String(Boolean(fresh)));
+    button.hidden = i === 0; // it always begins afresh
+    const isFilm = this.board.shots.every((shot) => !shot.fresh);
+    this.cards[i].element.classList.toggle("afresh", !isFilm && (i === 0 || fresh !== null));
+  }
+
+  /**
+   * A shot begins afresh if it went on, and the other way round.
+   * @param {number} i
+   */
+  withFresh(i) {
+    return freshShot(this.board, i, this.board.shots[i].fresh ? "" : this.key);
+  }
+
+  /**
+   * Move a shot by one place.
+   * @param {number} i
+   * @param {number} by
+   */
+  move(i, by) {
+    const to = i + by;
+    const isPlace = to >= 0 && to < this.cards.length;
+    const board = isPlace ? this.allow(moveShot(this.board, i, to, this.key)) : undefined;
+    if (board) this.edit(board, to);
   }
 
   /**
@@ -244,12 +299,27 @@ export class Board {
    * @param {ShotBoard} board
    */
   cost(board) {
-    const { from, count } = changed(this.board, board);
-    if (!count) return text("free");
-    const first = from - this.before;
-    const blocks = blocksText(first, first + count - 1);
-    const all = this.board.shots.reduce((sum, { marks }) => sum + marks.length, 0);
-    return from > all ? text("adds", { blocks }) : text("remakes", { blocks });
+    const { stretches, adds } = changed(this.board, board);
+    const comma = text("comma");
+    const blocks = stretches
+      .map(({ from, to }) => blocksText(from - this.before, to - this.before))
+      .join(comma);
+    const length = this.lengthText(board);
+    if (!blocks) return length || text("free");
+    const act = adds ? text("adds", { blocks }) : text("remakes", { blocks });
+    return [act, length].filter(Boolean).join(comma);
+  }
+
+  /**
+   * By how many frames an edit changes the film's length, though it has as many blocks; empty if it does not.
+   * @param {ShotBoard} board
+   */
+  lengthText({ shots }) {
+    /** @param {Shot[]} all */
+    const blocksIn = (all) => all.reduce((sum, { marks }) => sum + marks.length, 0);
+    const fewer = 3 * (countAfresh(shots) - countAfresh(this.board.shots));
+    if (!fewer || blocksIn(shots) !== blocksIn(this.board.shots)) return "";
+    return text(fewer > 0 ? "shorter" : "longer", { frames: Math.abs(fewer) });
   }
 
   /**
@@ -291,73 +361,8 @@ export class Board {
 
   /** @param {number} i */
   openMenu(i) {
-    const items = this.items(i);
+    const items = shotItems(this, i);
     if (items.length) openMenu(this.cards[i].more, text("shot", { shot: i + 1 }), items);
-  }
-
-  /**
-   * @param {number} i
-   * @returns {MenuItem[][]}
-   */
-  items(i) {
-    /**
-     * @param {string} act
-     * @param {ShotBoard | undefined} board
-     * @param {number} focus
-     * @param {string} [part]
-     */
-    const item = (act, board, focus, part) =>
-      board ? [this.itemOf(act, board, () => this.edit(board, focus, part))] : [];
-    const { length } = this.board.shots;
-    const edits = [
-      ...item(text("earlierShot"), i > 0 ? this.moved(i, i - 1) : undefined, i - 1),
-      ...item(text("laterShot"), i + 1 < length ? this.moved(i, i + 1) : undefined, i + 1),
-      ...item(text("addAfter"), this.allow(addShot(this.board, i)), i + 1, "textarea"),
-      ...item(text("removeShot"), this.removed(i), Math.max(0, i - 1)),
-    ];
-    const isLocked = this.cards[i].first <= this.fixed - this.before;
-    const release = isLocked ? [this.acts.release(this.cards[i].first)] : [];
-    return [release, this.takeItems(i), edits].filter((group) => group.length);
-  }
-
-  /**
-   * @param {string} act
-   * @param {ShotBoard} board
-   * @param {() => void} edit
-   * @returns {MenuItem}
-   */
-  itemOf(act, board, edit) {
-    return { text: text("does", { act, cost: this.cost(board) }), act: edit };
-  }
-
-  /**
-   * The takes of a shot to choose from, where there are several.
-   * @param {number} i
-   * @returns {MenuItem[]}
-   */
-  takeItems(i) {
-    const { asked, known } = this.takesOf(i);
-    const first = this.firstFree(i);
-    const takes = [...new Set([1, ...known, asked])].sort((a, b) => a - b);
-    if (takes.length < 2 || first >= this.board.shots[i].marks.length) return [];
-    return takes.map((take) => ({
-      text: text("take", { take }),
-      checked: take === asked,
-      act: () => this.edit(retakeShot(this.board, i, first, take), i),
-    }));
-  }
-
-  /**
-   * @param {number} i
-   * @param {number} to
-   */
-  moved(i, to) {
-    return this.allow(moveShot(this.board, i, to));
-  }
-
-  /** @param {number} i */
-  removed(i) {
-    return this.board.shots.length > 1 ? this.allow(removeShot(this.board, i)) : undefined;
   }
 
   /**
@@ -367,7 +372,7 @@ export class Board {
    * @param {string} [part]
    */
   edit(board, i, part = ".sdvg-shot-top .sdvg-button") {
-    this.acts.write(board);
+    this.write(board);
     const card = this.cards[i];
     if (!card || (card.element.contains(document.activeElement) && part !== "textarea")) return;
     const focused = part === "textarea" ? card.area : card.more;
@@ -375,6 +380,19 @@ export class Board {
     if (focused === card.area) card.area.select();
     // Not scrollIntoView, which would also scroll everything around the strip.
     this.element.scrollTop = card.element.offsetTop - this.element.offsetTop - 8;
+  }
+
+  /**
+   * Write another board, and say which shots begin with nothing now, as what they began with is gone or behind them.
+   * @param {ShotBoard} board
+   */
+  write(board) {
+    const lost = originsLost(this.board, board);
+    this.acts.write(board);
+    for (const key of lost) {
+      const shot = board.shots.findIndex((_, i) => keyOf(board.shots, i) === key) + 1;
+      if (shot) toast("info", text("lostOrigin", { shot }), text("lostOriginDetail"), LIFE);
+    }
   }
 
   /**
@@ -397,7 +415,7 @@ export class Board {
     if (!card) return; // it went with its text
     const typed = card.area.value.trim();
     if (!i && !typed) toast("info", text("shotPrompt", { shot: 1 }), text("firstPrompt"), LIFE);
-    if (typed !== card.prompt) this.acts.write(sayShot(this.board, i, card.area.value));
+    if (typed !== card.prompt) this.write(sayShot(this.board, i, card.area.value));
     const shot = this.board.shots[i];
     if (typed.split("\n").slice(1).some(namesBlock))
       toast("info", text("joined"), text("joinedDetail"), LIFE);

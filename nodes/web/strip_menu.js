@@ -65,7 +65,8 @@ function newItem({ text, key, act, checked }) {
   }
   if (key) {
     element.setAttribute("aria-keyshortcuts", key);
-    element.append(make("kbd", "", key, { "aria-hidden": true }));
+    const shown = key.replace("ArrowLeft", "←").replace("ArrowRight", "→");
+    element.append(make("kbd", "", shown, { "aria-hidden": true }));
   }
   element.addEventListener("click", () => {
     close(true);
@@ -108,7 +109,7 @@ function onKey(menu, event) {
 }
 
 /**
- * Below the anchor, or above it where there is no room.
+ * Below the anchor, or above it where there is no room; all of it in the window, whose height it has at most.
  * @param {HTMLElement} menu
  * @param {HTMLElement} anchor
  */
@@ -117,5 +118,6 @@ function place(menu, anchor) {
   const { width, height } = menu.getBoundingClientRect();
   const isBelow = bottom + 4 + height <= window.innerHeight;
   menu.style.left = `${Math.max(4, Math.min(left, window.innerWidth - width - 4))}px`;
-  menu.style.top = `${Math.max(4, isBelow ? bottom + 4 : top - 4 - height)}px`;
+  const least = isBelow ? bottom + 4 : top - 4 - height;
+  menu.style.top = `${Math.max(4, Math.min(least, window.innerHeight - height - 4))}px`;
 }

@@ -1,11 +1,12 @@
 // The takes of one block side by side, in place of the film.
 import { withTake, takeOf } from "./blocks.js";
-import { SAMPLER, promptNow, queuePart } from "./frontend.js";
+import { SAMPLER, promptNow, queuePart, toast } from "./frontend.js";
 import { isAlike, takesKnown } from "./runs.js";
 import { isOld } from "./strip_model.js";
 import { outcomeText, text } from "./words.js";
 
 const AT_ONCE = 3; // takes of one wish
+const LIFE = 6000; // ms of a message
 
 export class TakeSheet {
   /** @param {import("./strip.js").Strip} strip */
@@ -146,6 +147,38 @@ export class TakeSheet {
     } finally {
       strip.drawSheet();
     }
+  }
+
+  /**
+   * Make a shot alone, up to its last block; the film stays where it is.
+   * @param {number} number
+   * @param {number} shot
+   */
+  async makeShot(number, shot) {
+    const { strip } = this;
+    if (strip.inputs.refuseWired("takes")) return;
+    const take = takeOf(this.asked.takes, number);
+    try {
+      await queueTakes(strip.node, number, new Map([[take, ""]]));
+      toast("info", text("makingShot", { shot }), text("makingShotDetail"), LIFE);
+    } catch (error) {
+      if (!(/** @type {any} */ (error).response)) throw error; // the strip shows what the server refused
+    }
+  }
+
+  /**
+   * The event of a block that a run up to it made, by what is asked now.
+   * @param {number} number
+   */
+  trial(number) {
+    const { asked } = this;
+    /** @param {Run} run */
+    const isAsked = (run) =>
+      run.info.until === number &&
+      takeOf(run.takes, number) === takeOf(asked.takes, number) &&
+      isAlike(run, number, asked);
+    const run = this.strip.acts.others().findLast(isAsked);
+    return run?.events.find((event) => event.number === number);
   }
 
   /**

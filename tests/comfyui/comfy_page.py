@@ -64,7 +64,7 @@ def page_of(program, *, seed):
 # --- the page's JavaScript, run by node without a page
 
 
-PURE = ("blocks.js", "prompt_lines.js", "runs.js", "shots.js", "strip_model.js")
+PURE = ("blocks.js", "prompt_lines.js", "runs.js", "shot_changes.js", "shot_edits.js", "shots.js", "strip_model.js")
 API = """export const api = {
   fetchApi: async (path) => ({ ok: true, blob: async () => path }),
   getCustomNodesI18n: async () => globalThis.i18n,
@@ -105,3 +105,18 @@ def run_node(modules, program):
     done = subprocess.run(command, cwd=modules, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+# Each value, and after every edit the board as the values written from it are read again.
+PLAY = """({ values, before, edits }) => {
+  let board = js.readBoard(values, before);
+  const seen = [js.writeBoard(board)];
+  for (const [name, ...given] of edits) {
+    board = js[name](board, ...given);
+    const written = js.writeBoard(board);
+    const [again, was] = [js.readBoard(written, before), board].map((one) => JSON.stringify(one));
+    if (again !== was) throw new Error(`${name} ${given}: ${was}`);
+    seen.push(written);
+  }
+  return seen;
+}"""

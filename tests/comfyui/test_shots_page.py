@@ -61,9 +61,11 @@ def test_menu_says_what_an_edit_remakes(page):
     assert page["edits"]["menu"] == [
         "take 1",
         "take 2",
-        "move earlier (remakes blocks 1 to 8)",
+        "move earlier (remakes blocks 1 to 2, blocks 6 to 8, the film becomes 3 frames shorter)",
         "move later (remakes blocks 4 to 8)",
+        "add a shot before it (remakes blocks 4 to 11)",
         "add a shot after it (remakes blocks 6 to 11)",
+        "clone (remakes blocks 6 to 10)",
         "remove (remakes blocks 4 to 6)",
     ]
 
@@ -111,10 +113,13 @@ def test_shot_shows_its_picture_and_is_locked(page):
     assert kept["locked"] == [
         "unlock blocks 1 to 3",
         "add a shot after it (remakes blocks 4 to 12)",
+        "clone (remakes blocks 4 to 12)",
     ]
     assert kept["menu"] == [
         "move later (remakes blocks 4 to 9)",
+        "add a shot before it (remakes blocks 4 to 12)",
         "add a shot after it (remakes blocks 7 to 12)",
+        "clone (remakes blocks 7 to 12)",
         "remove (remakes blocks 4 to 6)",
     ]
     assert page["again"]["outcomes"][:3] == ["given"] * 3

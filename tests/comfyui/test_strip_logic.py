@@ -1,13 +1,11 @@
-"""What the strip on the sampler works out by itself, run by node: lengths, the next run, letters, takes, shots."""
+"""What the strip on the sampler works out by itself, run by node: lengths, the next run, letters, takes."""
 
 import json
-import random
 
 import pytest
 from comfy_page import HERE, call, run_node, write_modules
 from running_server import ROOT
-from sdvg_pack.sdvg_core.settings.request import check_directions, read_takes
-from sdvg_pack.sdvg_core.text.prompts import read_prompt
+from sdvg_pack.sdvg_core.settings.request import read_takes
 
 pytestmark = pytest.mark.comfyui
 
@@ -15,6 +13,17 @@ pytestmark = pytest.mark.comfyui
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory):
     return write_modules(tmp_path_factory.mktemp("modules"))
+
+
+# Blocks at which later shots begin with nothing before them, and the frames of nine blocks.
+AFRESH = [([], 105), ([4], 102), ([2, 9], 99), ([9], 102), ([10], 105)]
+
+
+def test_every_beginning_shows_three_frames_fewer(modules):
+    """Catches: a film of fresh shots whose seconds are those of one long run."""
+    frames = call(modules, "(afresh) => js.framesOf(9, { afresh })", [blocks for blocks, _ in AFRESH])
+    assert frames == [count for _, count in AFRESH]
+    assert call(modules, "(n) => js.secondOf(n, { afresh: [4] })", [4, 5]) == [33 / 16, 42 / 16]
 
 
 def test_length_counts_the_frames_that_are_decoded(modules):
@@ -422,223 +431,3 @@ def test_pictures_on_the_screen_are_never_dropped(modules):
     console.log(JSON.stringify([shown, hidden, there(film)]));
     """
     assert run_node(modules, PAGE + program) == [[9, 9, 82], 0, 9]
-
-
-# --- shots: text and cards are two views of the same values
-
-
-# Each value, and after every edit the board as the values written from it are read again.
-PLAY = """({ values, before, edits }) => {
-  let board = js.readBoard(values, before);
-  const seen = [js.writeBoard(board)];
-  for (const [name, ...given] of edits) {
-    board = js[name](board, ...given);
-    const written = js.writeBoard(board);
-    const [again, was] = [js.readBoard(written, before), board].map((one) => JSON.stringify(one));
-    if (again !== was) throw new Error(`${name} ${given}: ${was}`);
-    seen.push(written);
-  }
-  return seen;
-}"""
-
-
-SEA = "sea,\ngulls above it"
-FOG = "3 cut: fog"
-WEAK = "5 strength 0.2:"
-LAST = "8 cut strength 1: 16:9"
-LATER = "12: night"
-DIRECTED = ".td..t..d"
-TAKEN = "3:2, 8:2"
-FILM = {"text": "\n".join((SEA, FOG, WEAK, LAST, LATER)), "blocks": 9, "directions": DIRECTED, "takes": TAKEN}
-# An edit of it, and the text, directions and takes that are written; a shot that is moved takes its prompt along.
-EDITS = [
-    (["sayShot", 1, "snow"], (SEA, "3 cut: snow", WEAK, LAST, LATER), DIRECTED, TAKEN),
-    (["sayShot", 1, ""], (SEA, WEAK, LAST, LATER), DIRECTED, TAKEN),
-    (["sayShot", 2, "snow"], (SEA, FOG, "5 strength 0.2: snow", LAST, LATER), DIRECTED, TAKEN),
-    (["sayShot", 3, ""], (SEA, FOG, WEAK, "8 strength 1:", LATER), DIRECTED, TAKEN),
-    (["sayShot", 0, ""], (SEA, FOG, WEAK, LAST, LATER), DIRECTED, TAKEN),
-    (["cutShot", 2, True], (SEA, FOG, "5 cut strength 0.2: fog", LAST, LATER), DIRECTED, TAKEN),
-    (["cutShot", 1, False], (SEA, "3: fog", WEAK, LAST, LATER), DIRECTED, TAKEN),
-    (
-        ["lengthenShot", 1, 1],
-        (SEA, FOG, "4 strength 0.2:", "7 cut strength 1: 16:9", "11: night"),
-        ".td.t..d",
-        "3:2, 7:2",
-    ),
-    (["lengthenShot", 2, 4], (SEA, FOG, WEAK, "9 cut strength 1: 16:9", "13: night"), ".td..t...d", "3:2, 9:2"),
-    (["retakeShot", 1], (SEA, FOG, WEAK, LAST, LATER), DIRECTED, "3:3, 8:2"),
-    (
-        ["addShot", 2],
-        (SEA, FOG, WEAK, "8: fog", "11 cut strength 1: 16:9", "15: night"),
-        ".td..t.....d",
-        "3:2, 11:2",
-    ),
-    (["splitShot", 6], (SEA, FOG, WEAK, "6: fog", LAST, LATER), DIRECTED, TAKEN),
-    (["splitShot", 5], (SEA, FOG, WEAK, LAST, LATER), DIRECTED, TAKEN),
-    (
-        ["removeShot", 1],
-        (SEA, "3 cut strength 0.2: fog", "6 cut strength 1: 16:9", "10: night"),
-        ".t.t..d",
-        "6:2",
-    ),
-    (["moveShot", 2, 1], (SEA, "3 cut strength 0.2: fog", "6: fog", LAST, LATER), ".t.t.d..d", "6:2, 8:2"),
-    (["moveShot", 1, 0], ("fog", f"3 cut: {SEA}", f"{WEAK} fog", LAST, LATER), "d..t.t..d", "1:2, 8:2"),
-]
-
-
-def test_card_edit_writes_text_directions_and_takes(modules):
-    plays = call(modules, PLAY, [{"values": FILM, "before": 0, "edits": [edit]} for edit, *_ in EDITS])
-    for (first, written), (edit, lines, directions, takes) in zip(plays, EDITS, strict=True):
-        assert first == FILM
-        values = {"text": "\n".join(lines), "blocks": len(directions), "directions": directions, "takes": takes}
-        assert written == values, edit
-
-
-def test_server_reads_what_the_cards_show(modules):
-    """`PLAY` reads what it wrote. Catches: a line out of order, a letter or take of a block that is not there."""
-    draw = random.Random(0)
-    kinds = [edit for edit, *_ in EDITS if edit[0] not in ("removeShot", "splitShot")]
-    plays = []
-    for _ in range(300):
-        edits = [[name, draw.randrange(2), *given] for name, _, *given in draw.sample(kinds, 6)]
-        plays.append({"values": FILM, "before": 0, "edits": edits})
-    for states in call(modules, PLAY, plays):
-        for written in states:
-            assert read_prompt(written["text"]).entries[0][0] == 0
-            assert 0 not in read_prompt(written["text"]).cuts
-            check_directions(written["directions"], written["blocks"])
-            read_takes(written["takes"], written["blocks"])
-
-
-def test_shot_moved_back_is_where_it_was(modules):
-    edits = [["moveShot", 1, 3], ["moveShot", 3, 1]]
-    first, _, back = call(modules, PLAY, [{"values": FILM, "before": 0, "edits": edits}])[0]
-    assert {**first, "text": first["text"].replace("0.2:", "0.2: fog")} == back
-
-
-PLACES = [(False, True, False, False), (False, False, True, True), (False, True, True, True)]
-CUTS = """([cuts, [name, ...given]]) => {
-  const lines = cuts.map((cut, i) => `${2 * i + 1}${cut ? " cut" : ""}: prompt ${i}`);
-  const board = js.readBoard({ text: lines.join("\\n"), blocks: 8, directions: "", takes: "" });
-  return js[name](board, ...given).shots.map(({ cut }) => cut);
-}"""
-
-
-def cuts_after(cuts, name, i, *given):
-    """Return which shots begin with a cut after an edit, given those that do before it."""
-    if name == "cutShot":
-        return [*cuts[:i], given[0] and i > 0, *cuts[i + 1 :]]
-    if name in ("addShot", "splitShot"):
-        place = i + 1 if name == "addShot" else (i - 1) // 2 + 1
-        return [*cuts[:place], False, *cuts[place:]]
-    if name == "removeShot":
-        beside = [cuts[i] or cut for cut in cuts[i + 1 : i + 2]]
-        return [False, *[*cuts[:i], *beside, *cuts[i + 2 :]][1:]]
-    return list(cuts)
-
-
-def test_a_cut_stays_between_the_same_places(modules):
-    """Catches: a cut that goes with its shot, to the video's beginning, or is lost with the shot before it."""
-    edits = [["moveShot", i, to] for i in range(4) for to in range(4)]
-    edits += [[name, i] for name in ("removeShot", "addShot") for i in range(4)]
-    edits += [["splitShot", 4], ["cutShot", 0, True], ["cutShot", 2, True], ["cutShot", 2, False]]
-    cases = [[cuts, edit] for cuts in PLACES for edit in edits]
-    for seen, (cuts, edit) in zip(call(modules, CUTS, cases), cases, strict=True):
-        assert seen == cuts_after(cuts, *edit), (cuts, edit)
-
-
-def test_a_cut_typed_first_is_no_cut(modules):
-    values = {"text": "1 cut: a sea\n4: fog", "blocks": 9, "directions": "", "takes": ""}
-    first, longer = call(modules, PLAY, [{"values": values, "before": 0, "edits": [["lengthenShot", 1, 7]]}])[0]
-    assert first["text"] == "a sea\n4: fog"
-    assert longer["text"] == first["text"]
-
-
-BEFORE = {"text": "a sea\n9: fog\n12: night", "blocks": 5, "directions": "t....", "takes": "3:2"}
-
-
-def test_lines_count_the_blocks_of_a_clip(modules):
-    """Seven blocks are the clip's: the run's first block is the eighth."""
-    edits = [["lengthenShot", 1, 4], ["moveShot", 1, 2]]
-    boards = call(modules, PLAY, [{"values": BEFORE, "before": 7, "edits": edits}])[0]
-    assert boards == [
-        BEFORE,
-        {"text": "a sea\n9: fog\n13: night", "blocks": 6, "directions": "t.....", "takes": "3:2"},
-        {"text": "a sea\n9: night\n10: fog", "blocks": 6, "directions": "t.....", "takes": "4:2"},
-    ]
-
-
-# Lines and takes that the cards leave to the text: to edit them would lose something, or change what they mean.
-ODD = [
-    ("a sea\n5: fog\n3: night", ""),
-    ("a sea\n5: fog\n5: night", ""),
-    ("a sea\n1: fog", ""),
-    ("a sea\n0: fog", ""),
-    ("a sea", "6:2, nonsense"),
-]
-
-
-def test_cards_leave_odd_prompts_to_the_text(modules):
-    source = "([text, takes]) => js.readBoard({ text, blocks: 9, directions: '', takes })"
-    assert call(modules, source, ODD) == [None] * len(ODD)
-
-
-# An edit of five shots of two blocks (four stay), the first block made again (None: not allowed), and how many.
-REMADE = [
-    ("js.moveShot(board, 2, 3)", 5, 6),
-    ("js.moveShot(board, 4, 3)", 7, 4),
-    ("js.moveShot(board, 1, 2)", None, 0),  # a shot that stays
-    ("js.moveShot(board, 4, 1)", None, 0),  # into them
-    ("js.removeShot(board, 2)", 5, 4),
-    ("js.removeShot(board, 4)", 9, 0),  # the last one: nothing is made again
-    ("js.removeShot(board, 0)", None, 0),
-    ("js.lengthenShot(board, 2, 3)", 7, 5),
-    ("js.lengthenShot(board, 4, 3)", 11, 1),
-    ("js.lengthenShot(board, 1, 1)", None, 0),
-    ("js.lengthenShot(board, 1, 3)", 5, 7),
-    ("js.lengthenShot(board, 4, 99)", None, 0),  # more than the node takes
-    ("js.cutShot(board, 3, true)", 7, 4),
-    ("js.retakeShot(board, 3)", 7, 4),
-    ("js.sayShot(board, 3, 'a pond')", 7, 4),
-    ("js.sayShot(board, 3, '')", 7, 4),  # it goes on with the prompt before it
-    ("js.addShot(board, 4)", 11, 3),
-    ("js.cutShot(board, 3, false)", 11, 0),
-    ("js.splitShot(board, 8)", 11, 0),  # until it has a prompt of its own
-    ("js.sayShot(js.splitShot(board, 8), 4, 'a pond')", 8, 3),
-]
-
-
-def test_an_edit_says_which_blocks_are_made_again(modules):
-    """And none changes blocks that stay as they are."""
-    text = "a sea\n3: fog\n5: night\n7: snow\n9: rain"
-    sources = ", ".join(f"(board) => {edit}" for edit, *_ in REMADE)
-    source = f"""(i) => {{
-      const board = js.readBoard({{ text: {text!r}, blocks: 10, directions: "", takes: "" }});
-      const next = [{sources}][i](board);
-      return [js.allowed(board, next, 4, 100), js.changed(board, next)];
-    }}"""
-    for (allowed, blocks), (edit, first, count) in zip(
-        call(modules, source, list(range(len(REMADE)))), REMADE, strict=True
-    ):
-        assert allowed == (first is not None), edit
-        if allowed:
-            assert blocks == {"from": first, "count": count}, edit
-
-
-def test_typed_line_on_a_card_begins_no_shot(modules):
-    """Nor does a shot that comes first with such a line."""
-    values = {"text": "a sea\n4: fog", "blocks": 9, "directions": "", "takes": ""}
-    edits = [["sayShot", 1, "5: rain\n7: wind\nhail"], ["moveShot", 1, 0]]
-    _, typed, moved = call(modules, PLAY, [{"values": values, "before": 0, "edits": edits}])[0]
-    assert typed["text"] == "a sea\n4: 5: rain 7: wind\nhail"
-    assert moved["text"] == "1: 5: rain 7: wind\nhail\n7: a sea"
-    assert read_prompt(moved["text"]).texts == ("5: rain 7: wind\nhail", "a sea")
-
-
-def test_line_with_cut_and_strength_reads_alike(modules):
-    text = "a sea\n5 cut strength 0.6: fog"
-    assert read_prompt(text).cuts == (4,)
-    source = "(text) => js.readBoard({ text, blocks: 5, directions: '', takes: '' }).shots[1]"
-    mark = {"letter": ".", "take": 1}
-    expected = {"cut": True, "strength": " strength 0.6", "prompt": "fog", "marks": [mark]}
-    assert call(modules, source, [text]) == [expected]

@@ -86,13 +86,17 @@ interface Forecast {
   seconds: number | null;
 }
 
-/** What a video starts from. `clipSeconds`: how long the clip is that it continues; null if there is none, or nobody knows yet. */
+/**
+ * What a video and its shots start from. `clipSeconds`: how long the clip is that it continues; null if there is none, or nobody knows
+ * yet. `afresh`: later blocks at which a shot begins with nothing before it.
+ */
 interface VideoStart {
   clip: boolean;
   clipSeconds: number | null;
   image: boolean;
   restyle: boolean;
   unknown: boolean;
+  afresh: number[];
 }
 
 /** What is asked of the next run. */
@@ -142,22 +146,42 @@ interface Mark {
   take: number;
 }
 
-/** A block of a clip that is continued has no mark. */
+/** What a shot that begins afresh is named, and the key of what it begins with the last frame of; empty for nothing. */
+interface Fresh {
+  key: string;
+  from: string;
+}
+
+/** A clip that is shown as it is. `span`: seconds of it, such as "1.5-4.0"; empty for all. */
+interface Footage {
+  name: string;
+  span: string;
+}
+
+/** `clips`: shown before it. `fresh`: null if it goes on, and for the first one without a key. A continued clip's block has no mark. */
 interface Shot {
+  clips: Footage[];
   cut: boolean;
+  fresh: Fresh | null;
   strength: string;
   prompt: string;
   marks: (Mark | null)[];
 }
 
+/** A line of a prompt about a block, with those after it that belong to it. Of footage, or else of a shot. */
 interface PromptPart {
   from: number;
-  head: string;
+  cut: boolean;
+  fresh: Fresh | null;
+  strength: string;
+  clip: Footage | null;
   lines: string[];
 }
 
+/** `clips`: shown after the last shot. `later`: lines that no block reaches. */
 interface ShotBoard {
   shots: Shot[];
+  clips: Footage[];
   later: PromptPart[];
 }
 
