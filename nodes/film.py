@@ -158,6 +158,14 @@ def _play(ready: ReadyRun, runs: Sequence[Run]) -> list[MadeShot]:
     return shots
 
 
+def shots_of_film(film: ResolvedFilm, given: int) -> list[list[Any]]:
+    """Return key, number of the first block, from 1, and number of blocks of each shot, for the page.
+
+    `given`: number of blocks of the clip that the film continues.
+    """
+    return [[run.shot.key, max(run.shot.start - given, 0) + 1, run.block_count] for run in film.runs]
+
+
 def _begun(resolved: ResolvedRequest, given: int) -> MadeShot:
     """Return a shot of which nothing is made. `given`: number of blocks of the clip that its film continues."""
     # The given blocks of its plan include locked ones, which are the film's.

@@ -26,7 +26,7 @@ from ..sdvg_core.text.prompts import notes_on_starts, taken_as_text
 from ..sdvg_core.videos.film import ResolvedFilm, resolve_runs, start_after
 from ..sdvg_core.videos.start import NOTHING, ExtendedStart, PictureStart, ReadStart, RestyledStart, Start
 from ..sdvg_core.weights.latents import read_lead, shots_in
-from .film import ReadyRun, make_film
+from .film import ReadyRun, make_film, shots_of_film
 from .host.conditioning import (
     fresh_shots,
     read_conditions,
@@ -130,6 +130,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         prompt=job.prompt_id,
         signature=job.signature,
         before=given,
+        shots=shots_of_film(whole, given),
     )
     if job.signature:
         asked = asked_of_film(job.signature, whole, progress.live.begin, wired.headers)

@@ -111,6 +111,7 @@ def test_report_knows_the_shots(film):
     assert [shot for shot in shots if "join" in shot] == shots[1:]
     assert JOINS_NOTE in film.report.notes
     assert film.numbers == list(range(1, 9))
+    assert film.live.begin["shots"] == [["#0", 1, 2], ["#b", 3, 3], ["#d", 6, 3]]
 
 
 @pytest.mark.parametrize("key", SHOTS)
