@@ -39,6 +39,10 @@ def inputs_of(spec, prefix=""):
         if given[0] == "COMFY_DYNAMICCOMBO_V3":
             for option in given[1]["options"]:
                 inputs |= inputs_of(option["inputs"], f"{prefix}{name}.")
+        if given[0] == "COMFY_AUTOGROW_V3":
+            template = given[1]["template"]
+            (grown,) = inputs_of(template["input"]).values()
+            inputs |= {f"{prefix}{name}.{slot}": grown for slot in template["names"]}
     return inputs
 
 
