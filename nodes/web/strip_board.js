@@ -27,6 +27,7 @@ import {
   startsOf,
   writeBoard,
 } from "./shots.js";
+import { ClipRow } from "./strip_clips.js";
 import { sayAsked } from "./strip_actions.js";
 import { openMenu } from "./strip_menu.js";
 import { blocksText, text } from "./words.js";
@@ -80,6 +81,7 @@ export class Board {
     });
     this.last.append(this.add);
     this.element.append(this.last);
+    this.clips = new ClipRow(this);
   }
 
   /**
@@ -98,6 +100,7 @@ export class Board {
     this.element.setAttribute("aria-label", text("shots"));
     const starts = startsOf(shots);
     for (const [i, shot] of shots.entries()) this.draw(i, shot, starts[i], state);
+    this.clips.show();
     const isAllowed = shots.length ? this.allow(this.withOneMore()) : undefined;
     this.offer(this.add, text("addShot"), isAllowed);
   }
@@ -109,9 +112,9 @@ export class Board {
     return insertShot(this.board, shots.length, isFresh ? this.key : "");
   }
 
-  /** How many shots there are; 0 if the text cannot be shown as cards. */
+  /** How many cards there are; 0 if the text cannot be shown as cards. */
   get count() {
-    return this.cards.length;
+    return this.cards.length + this.clips.cards.length;
   }
 
   /** The whole prompt with the words that are typed on a card, and not entered yet; null without any. */
