@@ -5,7 +5,7 @@ import { toast } from "./frontend.js";
 import { isAgain, isOld, nextTake, pictureOf } from "./strip_model.js";
 import { namesBlock } from "./prompt_lines.js";
 import { ShotCard } from "./shot_card.js";
-import { allowed, changed, originsLost } from "./shot_changes.js";
+import { allowed, originsLost } from "./shot_changes.js";
 import {
   cutShot,
   freshShot,
@@ -16,21 +16,21 @@ import {
   sayShot,
   splitShot,
 } from "./shot_edits.js";
-import { originText, shotItems } from "./shot_menu.js";
+import { shotItems } from "./shot_menu.js";
+import { costText, originText, shotsOf } from "./shot_sentences.js";
 import {
-  countAfresh,
-  keyOf,
   newKey,
   readBoard,
   shotAt,
   startsAfresh,
   startsOf,
+  tailShot,
   writeBoard,
 } from "./shots.js";
 import { ClipRow } from "./strip_clips.js";
 import { sayAsked } from "./strip_actions.js";
 import { openMenu } from "./strip_menu.js";
-import { blocksText, text } from "./words.js";
+import { text } from "./words.js";
 
 const LIFE = 6000; // ms of a message
 /** @type {ShotBoard} */
@@ -203,7 +203,7 @@ export class Board {
   drawButtons(i, shot) {
     const card = this.cards[i];
     const retaken = this.retaken(i);
-    const isLast = i + 1 === this.cards.length;
+    const isLast = tailShot(this.board.shots, i) === i;
     const take = text("another", { take: this.nextTake(i) });
     const act = isLast ? text("retakeLast") : text("retake");
     this.offer(card.take, take, retaken, act, text("unlockFirst"));
@@ -302,27 +302,7 @@ export class Board {
    * @param {ShotBoard} board
    */
   cost(board) {
-    const { stretches, adds } = changed(this.board, board);
-    const comma = text("comma");
-    const blocks = stretches
-      .map(({ from, to }) => blocksText(from - this.before, to - this.before))
-      .join(comma);
-    const length = this.lengthText(board);
-    if (!blocks) return length || text("free");
-    const act = adds ? text("adds", { blocks }) : text("remakes", { blocks });
-    return [act, length].filter(Boolean).join(comma);
-  }
-
-  /**
-   * By how many frames an edit changes the film's length, though it has as many blocks; empty if it does not.
-   * @param {ShotBoard} board
-   */
-  lengthText({ shots }) {
-    /** @param {Shot[]} all */
-    const blocksIn = (all) => all.reduce((sum, { marks }) => sum + marks.length, 0);
-    const fewer = 3 * (countAfresh(shots) - countAfresh(this.board.shots));
-    if (!fewer || blocksIn(shots) !== blocksIn(this.board.shots)) return "";
-    return text(fewer > 0 ? "shorter" : "longer", { frames: Math.abs(fewer) });
+    return costText(this.board, board, this.before);
   }
 
   /**
@@ -392,10 +372,8 @@ export class Board {
   write(board) {
     const lost = originsLost(this.board, board);
     this.acts.write(board);
-    for (const key of lost) {
-      const shot = board.shots.findIndex((_, i) => keyOf(board.shots, i) === key) + 1;
-      if (shot) toast("info", text("lostOrigin", { shot }), text("lostOriginDetail"), LIFE);
-    }
+    for (const shot of shotsOf(board, lost))
+      toast("info", text("lostOrigin", { shot }), text("lostOriginDetail"), LIFE);
   }
 
   /**
