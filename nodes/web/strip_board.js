@@ -2,7 +2,7 @@
 import { secondOf } from "./blocks.js";
 import { make, makeButton, nameElement } from "./dom.js";
 import { toast } from "./frontend.js";
-import { isAgain, isOld, nextTake, pictureOf } from "./strip_model.js";
+import { isAgain, isOld, nextTake } from "./strip_model.js";
 import { namesBlock } from "./prompt_lines.js";
 import { ShotCard } from "./shot_card.js";
 import { allowed, originsLost } from "./shot_changes.js";
@@ -17,6 +17,7 @@ import {
   splitShot,
 } from "./shot_edits.js";
 import { shotItems } from "./shot_menu.js";
+import { placesOf, shotPicture } from "./shot_pictures.js";
 import { costText, originText, shotsOf } from "./shot_sentences.js";
 import {
   newKey,
@@ -72,6 +73,8 @@ export class Board {
     this.cards = [];
     this.key = ""; // for the next shot that begins afresh
     this.before = 0;
+    /** @type {Omit<import("./shot_pictures.js").AskedFilm, "signature">} */
+    this.asked = { places: [], before: 0, directions: "", takes: "" };
     this.fixed = 0;
     this.most = 0;
     this.element = make("ol", "sdvg-shots");
@@ -93,6 +96,9 @@ export class Board {
     this.key = newKey(this.board);
     this.before = state.before;
     this.fixed = state.before + state.kept;
+    const { directions = "", takes = "" } = state.values ?? {};
+    const places = placesOf(this.board.shots, state.before);
+    this.asked = { places, before: state.before, directions, takes };
     this.most = state.most;
     const { shots } = this.board;
     while (this.cards.length > shots.length) this.cards.pop()?.element.remove();
@@ -159,11 +165,10 @@ export class Board {
     const last = to - this.before;
     const made = Math.max(0, to - Math.max(from, this.before + 1) + 1); // by the run
     const second = secondOf(first, start);
-    const place = { first, last, before: this.before };
-    const inFilm = run && made ? pictureOf(place, run, signature) : undefined;
+    const asked = { ...this.asked, signature };
+    const inFilm = run && made ? shotPicture({ first, last }, run, asked, forecast) : undefined;
     const trial = made ? this.acts.trial(last) : undefined;
-    const event = trial ?? inFilm;
-    const shown = event?.number ?? last;
+    const event = trial ?? inFilm?.event;
     if (isKnown || !run) this.cards[i].drawThumb(event);
     this.cards[i].draw({
       number: i + 1,
@@ -180,8 +185,8 @@ export class Board {
       least: Math.max(1, this.fixed - from + 1 - (shot.marks.length - made)),
       most: this.mostOf(made),
       lasts: to < this.fixed,
-      again: isAgain(forecast, shown),
-      old: !trial && isOld(forecast, shown),
+      again: isAgain(forecast, trial ? last : (inFilm?.at ?? last)),
+      old: !trial && Boolean(inFilm?.old),
       oldLast: isOld(forecast, last),
     });
     this.drawButtons(i, shot);
