@@ -7,10 +7,10 @@ import { blocksText, text } from "./words.js";
  * What an edit makes again, and by how much it changes the film's length, though it has as many blocks.
  * @param {ShotBoard} board
  * @param {ShotBoard} next
- * @param {number} before blocks of a clip, which the lines count too
+ * @param {{ before: number, isPlaced: boolean }} film blocks of a clip, which the lines count too, and whether one is restyled
  */
-export function costText(board, next, before) {
-  const { stretches, adds } = changed(board, next);
+export function costText(board, next, { before, isPlaced }) {
+  const { stretches, adds } = changed(board, next, isPlaced);
   const comma = text("comma");
   const blocks = stretches
     .map(({ from, to }) => blocksText(from - before, to - before))

@@ -73,6 +73,7 @@ export class Board {
     this.cards = [];
     this.key = ""; // for the next shot that begins afresh
     this.before = 0;
+    this.isPlaced = false; // a clip is restyled, of which each shot has its stretch
     /** @type {Omit<import("./shot_pictures.js").AskedFilm, "signature">} */
     this.asked = { places: [], before: 0, directions: "", takes: "" };
     this.fixed = 0;
@@ -95,6 +96,7 @@ export class Board {
     this.board = (state.values && readBoard(state.values, state.before)) ?? EMPTY;
     this.key = newKey(this.board);
     this.before = state.before;
+    this.isPlaced = state.start.restyle;
     this.fixed = state.before + state.kept;
     const { directions = "", takes = "" } = state.values ?? {};
     const places = placesOf(this.board.shots, state.before);
@@ -307,7 +309,7 @@ export class Board {
    * @param {ShotBoard} board
    */
   cost(board) {
-    return costText(this.board, board, this.before);
+    return costText(this.board, board, this);
   }
 
   /**

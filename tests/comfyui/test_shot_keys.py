@@ -217,6 +217,27 @@ def test_forecast_of_an_edit_is_what_it_remakes(modules, before, fixed):
         assert len({*now}) == len(now), "no two blocks share their noise"
 
 
+# An edit of four shots of two blocks, and the blocks that it remakes where each has its stretch of a restyled clip.
+PLACED = [
+    ('js.moveShot(board, 1, 2, "#n")', [[3, 6]]),
+    ("js.retakeShot(board, 1)", [[3, 4]]),
+    ("js.removeShot(board, 0)", [[1, 6]]),
+    ("js.insertShot(board, 4, '#n')", [[9, 11]]),
+    ("js.beginFrom(board, 1, '#0')", [[3, 8]]),  # three frames more, so the others begin later
+]
+
+
+def test_restyled_shots_follow_from_their_place(modules):
+    """Catches: a shot of a restyled clip that is said to stay as it is moved, and then is made of other frames."""
+    edits = ", ".join(f"(board) => {edit}" for edit, _ in PLACED)
+    source = f"""(i) => {{
+      const text = "a\\n3 fresh #b: b\\n5 fresh #c: c\\n7 fresh #d: d";
+      const board = js.readBoard({{ text, blocks: 8, directions: "", takes: "" }});
+      return js.changed(board, [{edits}][i](board), true).stretches.map(({{ from, to }}) => [from, to]);
+    }}"""
+    assert call(modules, source, list(range(len(PLACED)))) == [stretches for _, stretches in PLACED]
+
+
 def lines_after(modules, lines, *edits, blocks=8):
     """Return the lines of a text after edits of its cards."""
     values = {"text": "\n".join(lines), "blocks": blocks, "directions": "", "takes": ""}
@@ -394,89 +415,3 @@ def test_seconds_know_which_shots_begin_afresh(modules):
     text = "1 fresh #a: a\n3 fresh #b: b\n5 fresh #c from #b: c\n6: d\n9 fresh #d: e"
     source = "([text, before]) => js.blocksAfresh(text, before)"
     assert call(modules, source, [[text, 0], [text, 2], [text, 1]]) == [[3, 9], [7], [2, 8]]
-
-
-# --- pictures that a card shows of a run of `a`, `b` (key #b) and `c` (#c), two blocks each
-
-
-MADE = {
-    "places": [["#0", 1, 2], ["#b", 3, 2], ["#c", 5, 2]],
-    "lines": [[3, "b"], [5, "c"]],
-    "directions": "",
-    "takes": "",
-}
-# What is asked now, the card's blocks, those old in their place, the picture's block, and whether it is old.
-PICTURES = [
-    ({}, (3, 4), [], 4, False),
-    ({"lines": [[3, "new"], [5, "c"]]}, (3, 4), [3, 4], 4, True),
-    (  # b and c have changed places
-        {"places": [["#0", 1, 2], ["#c", 3, 2], ["#b", 5, 2]], "lines": [[3, "c"], [5, "b"]]},
-        (3, 4),
-        [3, 4, 5, 6],
-        6,
-        False,
-    ),
-    (  # and c has another take, or other words
-        {"places": [["#0", 1, 2], ["#c", 3, 2], ["#b", 5, 2]], "lines": [[3, "c"], [5, "b"]], "takes": "3:2"},
-        (3, 4),
-        [3, 4, 5, 6],
-        6,
-        True,
-    ),
-    (
-        {
-            "places": [["#0", 1, 2], ["#c", 3, 2], ["#b", 5, 2]],
-            "lines": [[3, "c"], [5, "b"]],
-            "directions": "..t...",
-        },
-        (3, 4),
-        [3, 4, 5, 6],
-        6,
-        True,
-    ),
-    ({"places": [["#c", 1, 2]], "lines": [[1, "c"]]}, (1, 2), [1, 2], 6, False),  # the others are gone
-    ({"places": [["#b", 1, 3], ["#c", 4, 2]], "lines": [[1, "b"], [4, "c"]]}, (1, 3), [1, 2], 4, False),
-    (  # a clone has the words of a shot that is there still
-        {"places": [*MADE["places"], ["#d", 7, 2]], "lines": [*MADE["lines"], [7, "c"]]},
-        (7, 8),
-        [],
-        None,
-        False,
-    ),
-    (  # a shot that went on begins afresh
-        {"places": [["#0", 1, 1], ["#n", 2, 1], *MADE["places"][1:]], "lines": [[2, "a"], *MADE["lines"]]},
-        (2, 2),
-        [2],
-        2,
-        True,
-    ),
-]
-
-
-def test_a_card_shows_its_own_picture_wherever_it_stands(modules):
-    """Catches: a moved shot dimmed as if it were remade; another shot's picture as a clone's."""
-    source = """([made, now, [first, last], old]) => {
-      const same = { router: "r", tau: 0, positive: "a", strengths: [], shots: "" };
-      const sign = ({ lines }) => ({ ...same, prompts: lines });
-      const { directions, takes } = made;
-      const events = [1, 2, 3, 4, 5, 6].map((number) => ({ number }));
-      const run = { info: { signature: sign(made), shots: made.places }, directions, takes, events };
-      const asked = { ...now, before: 0, signature: sign(now) };
-      const shown = js.shotPicture({ first, last }, run, asked, { blocks: "", old });
-      return [shown.event?.number ?? null, shown.old];
-    }"""
-    cases = [[MADE, {**MADE, **now}, blocks, old] for now, blocks, old, *_ in PICTURES]
-    assert call(modules, source, cases) == [list(case[-2:]) for case in PICTURES]
-
-
-def test_runs_of_cards_stand_where_the_server_says(modules):
-    """As its run tells them: key, first block and count, without the blocks of a clip."""
-    source = """([text, blocks, before]) => {
-      const board = js.readBoard({ text, blocks, directions: "", takes: "" }, before);
-      return js.placesOf(board.shots, before);
-    }"""
-    cases = [["\n".join(FOUR), 8, 0], ["a\n4: b\n6 fresh #c: c", 6, 2]]
-    assert call(modules, source, cases) == [
-        [["#0", 1, 2], ["#b", 3, 4], ["#d", 7, 2]],
-        [["#0", 1, 3], ["#c", 4, 3]],
-    ]
