@@ -3,8 +3,8 @@
 import { isSound, keyOf, spoken } from "./shots.js";
 
 /**
- * A run: its key, what it begins with, and what its blocks are made by, one text each.
- * @typedef {{ key: string, from: string, blocks: string[] }} BoardRun
+ * A run: its key, what it begins with, the frame of the film that is its first, and what its blocks are made by, one text each.
+ * @typedef {{ key: string, from: string, frame: number, blocks: string[] }} BoardRun
  */
 
 /** @type {WeakMap<ShotBoard, BoardRun[]>} */
@@ -27,7 +27,7 @@ function newRuns(shots) {
   let strength = "";
   for (const [i, shot] of spoken(shots).entries()) {
     const key = keyOf(shots, i);
-    if (key) runs.push({ key, from: originOf(shots, i), blocks: [] });
+    if (key) runs.push({ key, from: originOf(shots, i), frame: frameAfter(runs), blocks: [] });
     strength = shot.strength || strength;
     const words = JSON.stringify([shot.prompt, strength]);
     const makers = shot.marks.map((mark) => (mark ? `${mark.letter}${mark.take}` : ""));
@@ -35,6 +35,14 @@ function newRuns(shots) {
     runs.at(-1)?.blocks.push(...blocks);
   }
   return runs;
+}
+
+/**
+ * The frame of the film behind these runs, of which each shows three fewer if it begins with nothing before it.
+ * @param {BoardRun[]} runs
+ */
+function frameAfter(runs) {
+  return runs.reduce((sum, { from, blocks }) => sum + 12 * blocks.length - (from ? 0 : 3), 0);
 }
 
 /**
@@ -52,14 +60,16 @@ function originOf(shots, i) {
  * How many first blocks of each run of a board the one before has, by its key, and whether all of the run is the same.
  * @param {ShotBoard} board
  * @param {ShotBoard} next
+ * @param {boolean} [isPlaced] whether blocks follow from their place in the film too, as in a clip that is restyled
  */
-function sameBlocks(board, next) {
+function sameBlocks(board, next, isPlaced = false) {
   const before = new Map(runsOf(board).map((run) => [run.key, run]));
   /** @type {Map<string, { count: number, isWhole: boolean }>} */
   const same = new Map();
-  for (const { key, from, blocks } of runsOf(next)) {
+  for (const { key, from, frame, blocks } of runsOf(next)) {
     const known = before.get(key);
-    const isOrigin = known?.from === from && (same.get(from)?.isWhole ?? true);
+    const isHere = !isPlaced || known?.frame === frame;
+    const isOrigin = isHere && known?.from === from && (same.get(from)?.isWhole ?? true);
     const first = blocks.findIndex((block, i) => block !== known?.blocks[i]);
     const count = isOrigin ? (first < 0 ? blocks.length : first) : 0;
     same.set(key, { count, isWhole: count === blocks.length && count === known?.blocks.length });
@@ -71,9 +81,10 @@ function sameBlocks(board, next) {
  * What another board makes anew: stretches of blocks, as its lines count, and whether all blocks of the board before are still there.
  * @param {ShotBoard} board
  * @param {ShotBoard} next
+ * @param {boolean} [isPlaced] whether blocks follow from their place in the film too
  */
-export function changed(board, next) {
-  const same = sameBlocks(board, next);
+export function changed(board, next, isPlaced = false) {
+  const same = sameBlocks(board, next, isPlaced);
   /** @type {{ from: number, to: number }[]} */
   const stretches = [];
   let start = 1;

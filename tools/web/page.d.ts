@@ -35,7 +35,12 @@ interface Signature {
   wired: string;
   positive: string;
   prompts: [number, string][];
+  strengths: [number, string][];
+  shots: string;
 }
+
+/** Key, first block and number of blocks of a shot that begins afresh, with those that go on from it. */
+type RunPlace = [string, number, number];
 
 /** The event `sdvg.run`. */
 interface RunInfo {
@@ -51,6 +56,7 @@ interface RunInfo {
   note?: string;
   prompt?: string;
   before?: number;
+  shots?: RunPlace[];
   signature?: Signature | null;
 }
 
