@@ -99,7 +99,7 @@ class VideoRequest:
         0,
         least=0,
         most=MOST_BLOCKS,
-        help="last blocks of the clip to go on from that the models remember, within their windows; 0: all",
+        help="last blocks of the clip to go on from that the models remember, within their windows; 0 for all",
         metavar="N",
         of_files=False,
     )

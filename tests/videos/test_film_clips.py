@@ -302,6 +302,17 @@ def test_sound_of_a_restyled_clip_waits(written: Callable[..., Film], pcm: Path,
     assert np.array_equal(heard[51_000:114_000], original[27_000:90_000])
 
 
+def test_sound_of_a_continued_clip_follows(written: Callable[..., Film], pcm: Path, clip: Path) -> None:
+    """Catches: a sound at the film's beginning, where a clip is shown before what is continued."""
+    lines = ("1 clip #a 0-0.5:", RED)
+    words = ("--continue-from", str(pcm), "--clip", f"a={clip}")
+    _, folder, frames = written("film", lines, 1, *words)
+    heard = channels(folder / "video.mp4")[0]
+    assert len(frames) == 8 + 40 + 12
+    assert silent(heard[:24_000])
+    assert np.array_equal(heard[24_000 : 24_000 + 120_000], channels(pcm)[0][:120_000])
+
+
 def test_damaged_sound_of_a_clip_is_left_out(written: Callable[..., Film], pcm: Path, tmp_path: Path) -> None:
     """Catches: a film lost for one sound, the other sound lost too, a loss unsaid."""
     damaged = tone(tmp_path / "damaged.mkv", "flac")
