@@ -378,6 +378,34 @@ def test_impossible_clip_is_refused(
     assert problem in refused(capsys, [*base, *options_of_clips, *starts, *asked])
 
 
+@pytest.mark.parametrize("line", ["5 clip #k:", "5 fresh #k: a lake"])
+def test_name_of_the_continued_shot_is_taken(
+    line: str,
+    written: Callable[..., Film],
+    base: list[str],
+    clip: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Catches: two parts of a film under one name, whose frames, joins and noise are one's."""
+    _, given, _ = written("given", ("1 fresh #k: a red ball",), 2)
+    capsys.readouterr()
+    words = ["--continue-from", str(given / "latents.safetensors"), "--prompt", f"{RED}\n{line}"]
+    named = ["--clip", f"k={clip}"] if "clip" in line else []
+    asked = [*base, *words, *named, "--blocks", "3" if "fresh" in line else "2"]
+    assert "give it another name" in refused(capsys, [*asked, "--output", str(tmp_path / "out")])
+
+
+def test_shot_begins_from_a_clip_that_is_not_beside_it(written: Callable[..., Film], clip: Path) -> None:
+    """Catches: the frame of the shot between, and a part of a film that lacks the clip's frame."""
+    lines = (RED, "2 clip #a 0-0.5:", "2 fresh #b: a lake", "3 fresh #c from #a: a storm")
+    _, folder, frames = written("film", lines, 3, "--clip", f"a={clip}")
+    beside = (RED, "2 clip #a 0-0.5:", "2 fresh #c from #a: a storm")
+    _, alone, alone_frames = written("beside", beside, 2, "--clip", f"a={clip}")
+    assert torch.equal(latents(folder)[:, :, 6:], latents(alone)[:, :, 3:])
+    assert torch.equal(frames[-12:], alone_frames[-12:])
+
+
 def test_clip_after_the_end_is_noted(written: Callable[..., Film], clip: Path) -> None:
     """Catches: a clip that a shorter film leaves out without a word."""
     lines = (RED, "4 clip #a:", "4 fresh #b: a lake")
