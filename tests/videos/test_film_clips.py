@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -169,6 +170,20 @@ def test_report_makes_the_clips_again(
     assert "#a (footage.mp4), #b (footage.mp4)" in sentence
     same(made(tmp_path / "again", [*again, *clips]), film)
     assert "The same video" in capsys.readouterr().out
+
+
+def test_report_without_newer_settings_is_the_same_video(
+    written: Callable[..., Film], base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches: a video that counts as another, as its report is from before there were clips."""
+    _, folder, _ = written("film", (RED,), 1)
+    file = folder / "report.json"
+    older = json.loads(file.read_text(encoding="utf-8"))
+    for name in ("shots", "shown_clips", "clips", "context_blocks"):
+        del older["request"][name]
+    file.write_text(json.dumps(older), encoding="utf-8")
+    made(tmp_path / "again", [*base, "--from", str(file)])
+    assert "The same video as in" in capsys.readouterr().out
 
 
 def test_stopped_film_shows_no_later_clip(base: list[str], clip: Path, tmp_path: Path) -> None:
