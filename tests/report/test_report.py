@@ -188,7 +188,8 @@ def notes_of(records: Sequence[BlockRecord], blocks: int, kept: Mapping[str, Any
 
 @pytest.mark.parametrize(("clip_frames", "cuts"), [(0, [3]), (6, [3]), (9, None)])
 def test_cut_in_new_blocks_is_reported(clip_frames, cuts):
-    """Catches: a cut at the first block after a clip that is left out, and one within the clip that is not."""
+    """Catches: a cut right after a clip that is left out; one within the clip, or a plain change, that is not."""
+    plain = condition(5)
     scene = replace(condition(6), cut=True)
     engine = make_engine()
     given = torch.zeros(1, engine.codec.latent_channels, clip_frames, 4, 4) if clip_frames else None
@@ -197,7 +198,7 @@ def test_cut_in_new_blocks_is_reported(clip_frames, cuts):
         Route(TargetOnly()),
         blocks=4,
         given=given,
-        condition_of=lambda index: PROMPT if index < 2 else scene,
+        condition_of=lambda index: (PROMPT, plain)[index] if index < 2 else scene,
     )
     asked = {"notes": (), "request": {}, "load": {}}
     settings = assemble_report((run,), [record(FORCED)] * 4, {}, fps=16, versions={}, **asked).settings
@@ -277,6 +278,7 @@ def test_report_read_back_is_unchanged(tmp_path):
         ((), "blocks", [], "has no block"),
         ((), "blocks", [7], "entry 0 of blocks has no field index"),
         ((), "fps", math.nan, "fps in the run report is nan"),
+        ((), "fps", 0, "fps is 0"),
         (("blocks", 1), "index", -1, "index in entry 1 of blocks is -1"),
         (("blocks", 1), "reason", "tired", "reason in entry 1 of blocks is 'tired'"),
         (("blocks", 1), "frame_scores", [0.5, "high"], "frame_scores in entry 1 of blocks is str"),
