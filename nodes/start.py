@@ -36,6 +36,7 @@ class StartNode(io.ComfyNode):
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
         strength = io.Combo.Input("strength", options=[*STRENGTHS, BY_NUMBER], default=USUAL_STRENGTH)
+        remembered = io.Int.Input("context_blocks", default=0, min=0, max=4096, advanced=True, optional=True)
         amount = io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True, optional=True)
         return node_schema(
             node_id="SDVGStart",
@@ -45,7 +46,7 @@ class StartNode(io.ComfyNode):
                     "use_as",
                     options=[
                         io.DynamicCombo.Option(PICTURE, []),
-                        io.DynamicCombo.Option(EXTEND, []),
+                        io.DynamicCombo.Option(EXTEND, [remembered]),
                         io.DynamicCombo.Option(RESTYLE, [strength, amount]),
                     ],
                 ),
@@ -102,7 +103,8 @@ class StartNode(io.ComfyNode):
         _check_amount(use_as)
         strength = str(use_as["amount"]) if strength == BY_NUMBER else strength
         between = {name: clip_of(clip) for name, clip in clips.items()}
-        return io.NodeOutput(StartValue(images, how, strength, taken, sound, between), sound)
+        remembered = use_as.get("context_blocks", 0)
+        return io.NodeOutput(StartValue(images, how, strength, taken, sound, between, remembered), sound)
 
 
 def clip_of(video: Input.Video) -> ClipValue:

@@ -214,7 +214,8 @@ def with_parts_of_start(job: Job) -> Job:
         raise BadInput(TWO_STARTS)
     if start.how == PICTURE:
         return replace(job, start=None, start_image=start.images)
-    return replace(job, start_sound=start.sound)
+    request = replace(job.request, context_blocks=start.context_blocks or None)
+    return replace(job, start_sound=start.sound, request=request)
 
 
 def footage_of(start: StartValue | ClipValue, width: int, height: int) -> Footage:

@@ -123,7 +123,7 @@ class StartValue:
     """The output of SDVG Start. `images`: `f h w c` in [0, 1], 16 frames a second; none if it has only clips.
 
     `how`: the choice of `use_as`. `strength`: of restyling, a name or a number as text. `taken`, `sound`: see `ClipValue`.
-    `clips`: by name, to show between shots.
+    `clips`: by name, to show between shots. `context_blocks`: of a clip to extend, see `VideoRequest`.
     """
 
     images: Tensor
@@ -132,3 +132,4 @@ class StartValue:
     taken: str
     sound: Mapping[str, Any] | None = None
     clips: Mapping[str, ClipValue] = field(default_factory=dict)
+    context_blocks: int = 0
