@@ -1,7 +1,7 @@
 // What cards and their menus say of shots, and of an edit.
 import { changed } from "./shot_changes.js";
 import { countAfresh, keyOf, tailShot } from "./shots.js";
-import { blocksText, text } from "./words.js";
+import { stretchesText, text } from "./words.js";
 
 /**
  * What an edit makes again, and by how much it changes the film's length, though it has as many blocks.
@@ -11,13 +11,11 @@ import { blocksText, text } from "./words.js";
  */
 export function costText(board, next, { before, isPlaced }) {
   const { stretches, adds } = changed(board, next, isPlaced);
-  const comma = text("comma");
-  const blocks = stretches
-    .map(({ from, to }) => blocksText(from - before, to - before))
-    .join(comma);
+  const ofRun = stretches.map(({ from, to }) => ({ from: from - before, to: to - before }));
+  const blocks = stretchesText(ofRun);
   const act = adds ? text("adds", { blocks }) : text("remakes", { blocks });
   const parts = [blocks && act, lengthText(board.shots, next.shots)];
-  return parts.filter(Boolean).join(comma) || text("free");
+  return parts.filter(Boolean).join(text("comma")) || text("free");
 }
 
 /**

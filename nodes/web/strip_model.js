@@ -22,19 +22,29 @@ export function drawnForecast({ blocks, old }) {
  * @param {Signature | undefined} now
  */
 export function bringsBack(forecast, run, now) {
-  if (!forecast || madeNext(forecast).from !== null) return false;
+  if (!forecast || madeNext(forecast).length) return false;
   const before = run?.info.signature;
   return forecast.old.length > 0 || Boolean(before && now && before.rest !== now.rest);
 }
 
 /**
- * The blocks that the next run makes: from which on (null: none), up to which, and whether that is certain.
+ * The stretches of blocks that the next run makes, or may.
  * @param {Forecast} forecast
  */
 export function madeNext({ blocks }) {
-  const first = [...blocks].findIndex((letter) => letter !== STAYS);
-  const isCertain = !blocks.includes(MAY_CHANGE);
-  return { from: first < 0 ? null : first + 1, to: blocks.length, isCertain };
+  const stretches = blocks.matchAll(new RegExp(`[^${STAYS}]+`, "g"));
+  return [...stretches].map(({ 0: { length }, index }) => ({
+    from: index + 1,
+    to: index + length,
+  }));
+}
+
+/**
+ * Whether that is certain.
+ * @param {Forecast} forecast
+ */
+export function isCertain({ blocks }) {
+  return !blocks.includes(MAY_CHANGE);
 }
 
 /**

@@ -1,8 +1,8 @@
 // What a strip says of blocks and runs.
 import { DIRECTIONS, GIVEN, OUTCOMES, outcomeOf } from "./blocks.js";
 import { hasFailed, keptBy, secondsOf } from "./runs.js";
-import { isUntilWrong, madeNext } from "./strip_model.js";
-import { blocksText, outcomeText, text } from "./words.js";
+import { isCertain, isUntilWrong, madeNext } from "./strip_model.js";
+import { blocksText, outcomeText, stretchesText, text } from "./words.js";
 
 /**
  * @typedef {object} RunState
@@ -98,10 +98,12 @@ function forecastText(forecast) {
  */
 export function madeText(forecast) {
   if (!forecast) return "";
-  const { from, to, isCertain } = madeNext(forecast);
-  if (from === null) return text("nothing");
-  const blocks = from === 1 ? text("everything") : blocksText(from, to);
-  return isCertain ? text("remakes", { blocks }) : text("mayRemake", { blocks });
+  const stretches = madeNext(forecast);
+  if (!stretches.length) return text("nothing");
+  const [{ from, to }] = stretches;
+  const isAll = from === 1 && to === forecast.blocks.length;
+  const blocks = isAll ? text("everything") : stretchesText(stretches);
+  return isCertain(forecast) ? text("remakes", { blocks }) : text("mayRemake", { blocks });
 }
 
 /**

@@ -51,6 +51,14 @@ export function blocksText(from, to) {
 }
 
 /**
+ * Several stretches of blocks.
+ * @param {{ from: number, to: number }[]} stretches
+ */
+export function stretchesText(stretches) {
+  return stretches.map(({ from, to }) => blocksText(from, to)).join(text("comma"));
+}
+
+/**
  * How a block came about.
  * @param {BlockEvent} event
  */
