@@ -15,3 +15,12 @@ def test_plain_keys_on_buttons_stay_ours(page):
     for button, keys in heard.items():
         assert keys == ["Control", "z", "Tab"], button
     assert page["keys"]["left"] == {"samplers": 1, "sidebar": None}
+
+
+def test_run_leaves_the_sampler_as_it_was(page):
+    """Catches: a node that grows for the text line of a run, which is a step to undo and ends redoing."""
+    before, *later = page["ran"]["states"]
+    assert page["ran"]["lines"] > 1
+    assert before["takes"] == "2:2"
+    assert later == [before, before]
+    assert page["ran"]["pressed"] == ["", "2:2"]

@@ -1,7 +1,7 @@
-// What ComfyUI's page does beside the strip: its hotkeys, while one of our buttons has the focus.
+// What ComfyUI's page does beside the strip: its hotkeys, while one of our buttons has the focus, and its steps to undo.
 //
 //     NODE_PATH=folder/with/playwright-core node beside.js OPTIONS        (see page.js)
-const { build, main, quiet } = require("./page.js");
+const { build, main, quiet, run } = require("./page.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const TEXT = "a big yellow ball runs right\n4: a small red ring rests on grass\n7: a large blue ball rests on sand";
@@ -13,7 +13,8 @@ main(async (page, options) => {
   await write(page, "SDVGPocketModels", "prompt", TEXT);
   await quiet(page, 500);
   const keys = await pressKeys(page);
-  return { keys };
+  const ran = await runLow(page);
+  return { keys, ran };
 });
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
@@ -52,4 +53,41 @@ async function pressKeys(page) {
     sidebar: window.app.extensionManager.sidebarTab?.activeSidebarTabId ?? null,
   }), SAMPLER);
   return { heard, left };
+}
+
+/** The heights of a sampler that has no room to spare, its text line and the steps to undo: before a run, in it, and after it. */
+async function runLow(page) {
+  await page.evaluate((type) => {
+    const node = window.app.graph.nodes.find((one) => one.type === type);
+    node.setSize([400, window.LiteGraph.vueNodesMode ? 100 : node.computeSize()[1]]);
+    window.lines = 0;
+    window.app.api.addEventListener("progress_text", () => { window.lines += 1; });
+  }, SAMPLER);
+  const look = () => page.evaluate((type) => {
+    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
+    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+    const node = window.app.graph.nodes.find((one) => one.type === type);
+    const takes = node.widgets.find(({ name }) => name === "takes").value;
+    return { height: node.size[1], steps: changeTracker.undoQueue.length, takes };
+  }, SAMPLER);
+  await quiet(page, 500);
+  await page.locator('.sdvg-squares [data-number="2"]').focus();
+  await page.keyboard.press("n");
+  await quiet(page, 500);
+  const states = [await look()];
+  await page.evaluate(() => window.app.queuePrompt(0, 1));
+  await page.waitForFunction(() => window.lines > 1);
+  await quiet(page);
+  states.push(await look());
+  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent && !document.querySelector(".sdvg-stop").checkVisibility());
+  await quiet(page, 500);
+  states.push(await look());
+  await page.locator('.sdvg-squares [data-number="2"]').focus();
+  const pressed = [];
+  for (const key of ["Control+z", "Control+y"]) {
+    await page.keyboard.press(key);
+    await quiet(page, 1200);
+    pressed.push((await look()).takes);
+  }
+  return { states, pressed, lines: await page.evaluate(() => window.lines) };
 }
