@@ -57,6 +57,19 @@ export function leaveUndo(element) {
 }
 
 /**
+ * Keep what is typed while one of an element's buttons has the focus from ComfyUI's hotkeys, which open panels and delete the selected
+ * node. Shortcuts with Control, Meta or Alt, Tab, Escape, Enter and the arrows go on to it.
+ * @param {HTMLElement} element
+ */
+export function keepTyped(element) {
+  element.addEventListener("keydown", (event) => {
+    const { key, ctrlKey, metaKey, altKey } = event;
+    const isTyped = key.length === 1 || key === "Backspace" || key === "Delete";
+    if (isTyped && !ctrlKey && !metaKey && !altKey) event.stopPropagation();
+  });
+}
+
+/**
  * Have `act` called after a method or callback of an object, as it was called itself.
  * @param {any} object
  * @param {string} name

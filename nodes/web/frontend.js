@@ -388,6 +388,16 @@ onOutput("SDVGPocketModels", ({ id }, { sdvg_shown: shown }, run) => {
   sayLines();
 });
 
+const LINE = "$$node-text-preview"; // ComfyUI's widget for it, which no event names
+
+/**
+ * Whether a node shows such a line.
+ * @param {GraphNode} node
+ */
+export function hasLine(node) {
+  return widgetOf(node, LINE) !== undefined;
+}
+
 register({
   name: "sdvg.outputs",
   setup() {

@@ -606,6 +606,7 @@ register({
     listen("sdvg.run", onRun);
     listen("sdvg.block", onBlock);
     listen("sdvg.done", onDone);
+    listen("progress_text", () => strips.forEach((strip) => strip.room.fitLine()));
     onQueue(onRefused);
     listen("execution_error", onError);
     listen("status", onStatus);

@@ -177,6 +177,7 @@ export class Strip {
     if (this.isWriting) return; // it is refreshed once all is written
     const inputs = this.inputs.now();
     this.shown = this.inputs.key;
+    this.room.fitLine();
     this.view.shape(inputs.aspect);
     this.view.draw(squaresOf(inputs, this.run, this.forecast));
     const isOther = bringsBack(this.forecast, this.run, this.acts.signature());

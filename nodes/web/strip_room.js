@@ -1,5 +1,5 @@
 // How much room the parts of a strip take on its node.
-import { drawsNodes, rootGraph } from "./frontend.js";
+import { drawsNodes, hasLine, rootGraph } from "./frontend.js";
 import { HEIGHT } from "./sizes.js";
 import { roomFor } from "./strip_model.js";
 
@@ -25,11 +25,20 @@ export class StripRoom {
     this.grown = {}; // by how much the node has grown for a part
   }
 
-  /** The same with and without a run, so that nothing below it moves when one begins. */
+  /**
+   * The same with and without a run, so that nothing below it moves when one begins. The node's line of text takes its room from the
+   * strip: a node that grew for it would have changed, which would be a step to undo.
+   */
   get height() {
     const parts = ["shots", "tau"].filter((part) => this.isOpen[part]);
     const base = this.isPlaying ? HEIGHT.playing : HEIGHT.still;
-    return parts.reduce((sum, part) => sum + this.heightOf(part), base);
+    const spare = hasLine(this.node) ? 0 : HEIGHT.line;
+    return parts.reduce((sum, part) => sum + this.heightOf(part), base + spare);
+  }
+
+  /** Leave room for the line of text where the node shows none. */
+  fitLine() {
+    this.element.classList.toggle("with-line", hasLine(this.node));
   }
 
   /** @param {string} part */

@@ -1,5 +1,5 @@
 // The elements of one strip: squares, film, legend, and the button that stops the run. It knows nothing of nodes and servers.
-import { leaveUndo, make, makeButton, nameElement } from "./dom.js";
+import { keepTyped, leaveUndo, make, makeButton, nameElement } from "./dom.js";
 import { HEIGHT, SIDE, setSizes } from "./sizes.js";
 import { DriftLine } from "./strip_drift.js";
 import { nextText, summaryOf, tally, verdictOf } from "./strip_sentences.js";
@@ -19,6 +19,7 @@ export class StripView {
     this.acts = acts;
     this.element = make("div", "sdvg-route");
     leaveUndo(this.element);
+    keepTyped(this.element);
     setSizes(this.element, { ...HEIGHT, many: SIDE.many });
     this.squares = new Squares({ ...acts, name: (number) => this.name(number) });
     this.film = make("canvas", "sdvg-film", "", { role: "img" });

@@ -56,6 +56,13 @@ def test_no_node_lies_on_another(dropped):
     assert [page["astray"] for page in dropped["tall"][:-1]] == [[]] * (len(dropped["tall"]) - 1)
 
 
+def test_nodes_have_the_sizes_their_file_gives(dropped):
+    """In both renderers, and after runs. Catches: a node that grows, which is a step to undo and ends redoing."""
+    opened = [page["resized"] for page in (*dropped["dropped"][:-1], *dropped["tall"][:-1])]
+    assert opened == [[]] * len(opened)
+    assert [page["resized"] for page in dropped["ran"].values()] == [[]] * len(RUN)
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
 def test_page_sends_the_api_form_which_runs(path, dropped, server):
     """Catches a change to a workflow's settings that its other form did not get."""

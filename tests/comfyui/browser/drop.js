@@ -6,7 +6,7 @@
 const fs = require("node:fs");
 const path = require("node:path");
 const { installContrast } = require("./contrast.js");
-const { placed, readable } = require("./layout.js");
+const { placed, readable, resized } = require("./layout.js");
 const { drop, main, press, quiet, run } = require("./page.js");
 
 main(async (page, options) => {
@@ -15,8 +15,9 @@ main(async (page, options) => {
   await installContrast(page);
   for (const name of options.files) {
     await open(page, name);
-    dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), ...(await page.evaluate(placed)), prompt: await page.evaluate(sent) });
-    if (options.runs.includes(name)) ran[path.basename(name, ".json")] = await shownRun(page);
+    const seen = { ...(await page.evaluate(readable)), ...(await page.evaluate(placed)), resized: await grown(page, name) };
+    dropped.push({ ...(await page.evaluate(opened)), ...seen, prompt: await page.evaluate(sent) });
+    if (options.runs.includes(name)) ran[path.basename(name, ".json")] = { ...(await shownRun(page)), resized: await grown(page, name) };
   }
   const blueprints = {};
   for (const file of options.blueprints) {
@@ -38,6 +39,12 @@ async function open(page, name) {
   await quiet(page);
 }
 
+/** The nodes that are not as large as the workflow's file says; a file in API form says nothing. */
+async function grown(page, name) {
+  const { nodes = null } = JSON.parse(fs.readFileSync(name, "utf8"));
+  return nodes && page.evaluate(resized, nodes);
+}
+
 /** Where the nodes lie in Nodes 2.0, which draws them taller; what is far away it measures as it comes into sight. */
 async function openTall(page, files) {
   await page.setViewportSize({ width: 2600, height: 1600 });
@@ -45,7 +52,7 @@ async function openTall(page, files) {
   const seen = [];
   for (const name of files) {
     await open(page, name);
-    seen.push(await page.evaluate(placed));
+    seen.push({ ...(await page.evaluate(placed)), resized: await grown(page, name) });
   }
   return seen;
 }

@@ -39,4 +39,12 @@ function placed() {
   };
 }
 
-module.exports = { placed, readable };
+/** Of each node that has not the size its file gives it: its type, that size and its own. */
+function resized(saved) {
+  const sizes = new Map(saved.map(({ id, size }) => [String(id), size]));
+  const isAs = ([width, height], [other, high]) => Math.abs(width - other) < 1 && Math.abs(height - high) < 1;
+  const nodes = window.app.graph.nodes.filter((node) => !isAs(node.size, sizes.get(String(node.id))));
+  return nodes.map((node) => [node.type, sizes.get(String(node.id)), [...node.size]]);
+}
+
+module.exports = { placed, readable, resized };

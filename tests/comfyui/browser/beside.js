@@ -1,0 +1,93 @@
+// What ComfyUI's page does beside the strip: its hotkeys, while one of our buttons has the focus, and its steps to undo.
+//
+//     NODE_PATH=folder/with/playwright-core node beside.js OPTIONS        (see page.js)
+const { build, main, quiet, run } = require("./page.js");
+
+const SAMPLER = "SDVGSpeculativeSampler";
+const TEXT = "a big yellow ball runs right\n4: a small red ring rests on grass\n7: a large blue ball rests on sand";
+const BUTTONS = [".sdvg-shot-title", '.sdvg-squares [data-number="2"]', ".sdvg-more", ".sdvg-shots-button", ".sdvg-shot-take"];
+
+main(async (page, options) => {
+  await page.evaluate(build, { ...options, script: undefined });
+  await quiet(page);
+  await write(page, "SDVGPocketModels", "prompt", TEXT);
+  await quiet(page, 500);
+  const keys = await pressKeys(page);
+  const ran = await runLow(page);
+  return { keys, ran };
+});
+
+/** Change a widget as a hand would, and let ComfyUI notice. */
+function write(page, type, name, value) {
+  return page.evaluate(([of, of_widget, news]) => {
+    const widget = window.app.graph.nodes.find((node) => node.type === of).widgets.find((one) => one.name === of_widget);
+    widget.value = news;
+    widget.callback?.(news);
+    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
+    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+  }, [type, name, value]);
+}
+
+/** Which keys reach the page from each button, while the sampler is selected; and whether the sampler and the sidebar are as they were. */
+async function pressKeys(page) {
+  await page.evaluate((type) => {
+    window.heard = [];
+    window.addEventListener("keydown", ({ key }) => window.heard.push(key));
+    const { graph, canvas } = window.app;
+    canvas.selectItems([graph.nodes.find((node) => node.type === type)]);
+  }, SAMPLER);
+  const heard = {};
+  for (const button of BUTTONS) {
+    if (!(await page.locator(button).count())) continue; // it went with the sampler
+    await page.evaluate(() => window.heard.splice(0));
+    await page.locator(button).first().focus();
+    for (const key of ["r", "q", "5", ".", "Delete", "Backspace", "Control+z", "Tab"]) {
+      await page.keyboard.press(key);
+      if (await page.locator(button).count()) await page.locator(button).first().focus();
+    }
+    heard[button] = await page.evaluate(() => [...window.heard]);
+  }
+  await quiet(page);
+  const left = await page.evaluate((type) => ({
+    samplers: window.app.graph.nodes.filter((node) => node.type === type).length,
+    sidebar: window.app.extensionManager.sidebarTab?.activeSidebarTabId ?? null,
+  }), SAMPLER);
+  return { heard, left };
+}
+
+/** The heights of a sampler that has no room to spare, its text line and the steps to undo: before a run, in it, and after it. */
+async function runLow(page) {
+  await page.evaluate((type) => {
+    const node = window.app.graph.nodes.find((one) => one.type === type);
+    node.setSize([400, window.LiteGraph.vueNodesMode ? 100 : node.computeSize()[1]]);
+    window.lines = 0;
+    window.app.api.addEventListener("progress_text", () => { window.lines += 1; });
+  }, SAMPLER);
+  const look = () => page.evaluate((type) => {
+    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
+    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+    const node = window.app.graph.nodes.find((one) => one.type === type);
+    const takes = node.widgets.find(({ name }) => name === "takes").value;
+    return { height: node.size[1], steps: changeTracker.undoQueue.length, takes };
+  }, SAMPLER);
+  await quiet(page, 500);
+  await page.locator('.sdvg-squares [data-number="2"]').focus();
+  await page.keyboard.press("n");
+  await quiet(page, 500);
+  const states = [await look()];
+  await page.evaluate(() => window.app.queuePrompt(0, 1));
+  await page.waitForFunction(() => window.lines > 1);
+  await quiet(page);
+  states.push(await look());
+  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent && !document.querySelector(".sdvg-stop").checkVisibility());
+  await quiet(page, 500);
+  states.push(await look());
+  await page.locator('.sdvg-squares [data-number="2"]').focus();
+  const pressed = [];
+  for (const key of ["Control+z", "Control+y"]) {
+    await page.keyboard.press(key);
+    await quiet(page, 1200);
+    pressed.push((await look()).takes);
+  }
+  return { states, pressed, lines: await page.evaluate(() => window.lines) };
+}

@@ -1,0 +1,26 @@
+"""What ComfyUI's page does beside the strip. What the page needs is said in comfy_page.py."""
+
+import pytest
+from comfy_page import page_of
+
+pytestmark = pytest.mark.comfyui
+
+page = page_of("beside.js", seed=900)
+
+
+def test_plain_keys_on_buttons_stay_ours(page):
+    """Catches: a letter on a button that opens a sidebar, or Delete there, which deletes the selected node."""
+    heard = page["keys"]["heard"]
+    assert len(heard) == 5
+    for button, keys in heard.items():
+        assert keys == ["Control", "z", "Tab"], button
+    assert page["keys"]["left"] == {"samplers": 1, "sidebar": None}
+
+
+def test_run_leaves_the_sampler_as_it_was(page):
+    """Catches: a node that grows for the text line of a run, which is a step to undo and ends redoing."""
+    before, *later = page["ran"]["states"]
+    assert page["ran"]["lines"] > 1
+    assert before["takes"] == "2:2"
+    assert later == [before, before]
+    assert page["ran"]["pressed"] == ["", "2:2"]
