@@ -133,6 +133,13 @@ def test_demo_shows_the_nearest_prompt(tmp_path, capsys):
     assert f"1 block of '{nearest}'" in printed.out
 
 
+def test_generate_shows_the_nearest_prompt(tmp_path, capsys):
+    """Of the embedded models. Catches: another prompt than was asked for, without a word."""
+    words = ["--models", "pocket", "--prompt", "a small white ring sings over grass", "--blocks", "1"]
+    assert main(["generate", *words, "--size", "16x16", "--output", str(tmp_path / "out")]) == 0
+    assert "a small white ring drifts right from the left over grass" in capsys.readouterr().err
+
+
 def test_demo_lists_its_prompts_by_number(tmp_path, monkeypatch, capsys):
     """Those that help first. Catches: counts of another list. By number: `test_nothing_is_lost.py`."""
     monkeypatch.chdir(tmp_path)

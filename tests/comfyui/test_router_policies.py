@@ -5,10 +5,13 @@ import re
 
 import folder_paths
 import pytest
+import torch
 from comfy_page import browse
 from running_server import GONE, POCKET, REPORT, ROOT, SAMPLER, node, pocket
+from sdvg_pack.nodes.host.sockets import router_of
 from sdvg_pack.nodes.page.route_inputs import route_of
 from sdvg_pack.nodes.router import QualityRouter
+from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.memory.budget import WEIGHTS, BudgetedRun, route_shares
 from sdvg_pack.sdvg_core.memory.sizes import PlanRequest
 from sdvg_pack.sdvg_core.settings.route import (
@@ -29,6 +32,33 @@ def first_of(blocks, handover, **more):
     """Return the pocket workflow with two blocks by the target, the second of which the drafter begins."""
     policy = {"router__policy": "balanced", "router__policy__target_blocks": 2}
     return pocket(blocks, **policy, router__policy__handover_steps=handover, **more)
+
+
+class WrongScorer:
+    """Of another pack; its score is one number for all frames."""
+
+    def describe(self):
+        return {"name": "wrong"}
+
+    def score(self, frames, prompt):
+        return torch.zeros(1)
+
+
+class WrongRouter:
+    """Of another pack, with a scorer of its own."""
+
+    needs_scorer = True
+    scorer = WrongScorer()
+
+    def keep(self, index, score):
+        return True
+
+
+def test_results_of_another_packs_scorer_are_checked():
+    """Catches: scores that are too few, taken as they are."""
+    scorer = router_of(WrongRouter()).scorer
+    with pytest.raises(BadInput, match="scorer WrongScorer returned"):
+        scorer.score(torch.zeros(1, 9, 3, 8, 8), "a boat")
 
 
 # --- what the node says ------------------------------------------------------------------------------------------

@@ -204,6 +204,17 @@ def test_first_frames_below_tau_reject_at_once():
     assert [frame for frame, score in enumerate(decision.frame_scores) if score is not None] == [*FIRST]
 
 
+def test_first_block_of_a_clip_has_fewer_frames():
+    """Its first latent frame is one pixel frame. Catches: a cascade that looks for frames beyond its end."""
+    router = Gate(-100.0, by=WorstFrame(0.0), forced_blocks=0)
+    first, second = run(make_engine(), Route(router), blocks=2)
+    scored = [
+        [frame for frame, score in enumerate(emitted.record.decision.frame_scores) if score is not None]
+        for emitted in (first, second)
+    ]
+    assert scored == [[0, 3, 5, 8], [0, 4, 7, 11]]
+
+
 def test_first_frames_above_the_margin_keep_at_once():
     """Whatever the others are, here NaN. Catches: a draft that is scored whole to be kept."""
     decision, calls = decide_on(QUICK, frame_scores(-0.49, math.nan))

@@ -49,6 +49,8 @@ NO_FRAMES = (
     lambda frames: frames * 2 - 1,
     lambda frames: frames + 5,
     lambda frames: frames - 1,
+    lambda frames: frames.round() + 0.01,
+    lambda frames: frames.round() - 0.01,
 )
 STILL_FRAMES = (
     lambda frames: frames.round() * 1.001,

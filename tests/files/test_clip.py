@@ -20,7 +20,7 @@ from sdvg_core.files import footage
 from sdvg_core.files.clip import UNSTATED_COLOUR, open_clip
 from sdvg_core.files.footage import Footage, count_frames, read_footage
 from sdvg_core.files.video import write_mp4
-from tests.support.sounds import greys
+from tests.support.sounds import greys, tone
 
 SIZE = 96
 COLOURS = np.array([[200, 60, 40], [30, 180, 90], [70, 50, 210], [255, 255, 255], [0, 0, 0], [128, 128, 128]]) / 255
@@ -88,6 +88,17 @@ def film(path: Path, frames: Iterator[Any] | list[Any], *, codec: str = "ffv1", 
 def numbers(path: Path) -> list[int]:
     """Return which of `greys` each frame is."""
     return (read_footage(path, 32, 32).pixels[:, 0, 16, 16] / 10).round().int().tolist()
+
+
+def test_part_with_the_first_frame_has_the_sound(tmp_path: Path) -> None:
+    """Catches: the sound of a clip in every shot that uses a part of it; a part of no frame."""
+    whole = read_footage(tone(tmp_path / "clip.mkv", "flac"), 32, 32)
+    assert whole.sound is not None
+    first = whole.part(0, 9)
+    later = whole.part(9, None)
+    assert (first.frames, first.sound) == (9, whole.sound)
+    assert (later.frames, later.sound) == (whole.frames - 9, None)
+    assert torch.equal(whole.part(999, None).pixels, whole.pixels[-1:])
 
 
 def test_newest_frame_is_taken_at_each_moment() -> None:

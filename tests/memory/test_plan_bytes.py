@@ -127,6 +127,16 @@ def test_draft_has_a_decoder_state_of_its_own():
     assert states == {"draft": state, "decode": 2 * state, "score": 2 * state, "target": state}
 
 
+@pytest.mark.parametrize(("context", "stays"), [(Recompute(), False), (Rolling(window=12), True)])
+def test_only_a_rolling_cache_stays_in_memory(context, stays):
+    """While others work. Catches: a cache that is counted for its own passes alone, or for all."""
+    target = replace(FULL.target, preset=replace(FULL.target.preset, context=context))
+    request = replace(FULL, target=target)
+    phases = sizes.phase_parts(request, sizes.Sizes.of(request, stored="plain"))
+    counted = {phase: "target keys and values" in parts for phase, parts in phases.items()}
+    assert counted == {"draft": stays, "decode": stays, "score": stays, "target": True}
+
+
 @pytest.mark.parametrize("vae_dtype, reward_dtype", [("float32", "float32"), ("float16", "float16")])
 def test_tiny_models_take_the_planned_bytes(vae_dtype, reward_dtype):
     request = replace(TINY, vae_dtype=vae_dtype, reward_dtype=reward_dtype)

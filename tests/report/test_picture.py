@@ -100,6 +100,17 @@ def test_frames_are_drawn_at_their_place_and_score():
     assert below[0] > below[1]
 
 
+def test_tau_is_drawn_through_each_column():
+    """Catches: a dashed line that ends before its block, or runs beyond the last one."""
+    image = route_picture(report(route(Route(Gate(0.5)), [[0.0], [1.0], [0.0], [1.0], [0.0]])))
+    inked = (np.asarray(image) == ImageColor.getrgb(LIGHT.ink)).all(axis=2)
+    columns = np.array_split(inked[:, 80:930], 5, axis=1)  # of 850 pixels; the first block was not scored
+    row = int(np.argmax(sum(column.sum(axis=1) for column in columns[1:])))
+    shares = [float(column[row].mean()) for column in columns]
+    assert shares[0] < 0.2
+    assert min(shares[1:]) > 0.3
+
+
 @pytest.mark.parametrize(
     ("low", "high", "texts"),
     [(0, 21, "0 5 10 15 20"), (-1, 0.5, "-1.0 -0.5 0.0 0.5"), (-0.31, 0.1, "-0.3 -0.2 -0.1 0.0 0.1")],

@@ -337,3 +337,4 @@ def test_notes_number_blocks_after_kept_ones():
         "Block 4 was made by an earlier run and used again; its seconds do not count.",
     )
     assert notes_of(records, 3)[0] == "Stopped after block 2 of 3, as asked."
+    assert notes_of([], 3, kept={"blocks": 3, "digest": "d"})[1] == "Stopped after block 3 of 6, as asked."

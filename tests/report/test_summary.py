@@ -143,6 +143,15 @@ def test_near_miss_is_shown_with_enough_digits(score, threshold, shown):
     assert block_line(record(missed), 1, 1).endswith(shown)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"), [({"handover": 2}, "after 2 steps of"), ({"left_out": 1}, "with 1 step left out")]
+)
+def test_line_says_which_steps_were_made(changes, words):
+    forced = Decision(accepted=False, reason=Reason.FORCED)
+    assert words in block_line(replace(record(forced), **changes), 1, 1)
+    assert words not in block_line(record(forced), 1, 1)
+
+
 def test_line_counts_the_frames_scored():
     """Catches the worst of four frames that is called the worst of all."""
     kept = Decision(

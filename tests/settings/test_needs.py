@@ -1,7 +1,8 @@
-"""Options that have no effect without another one."""
+"""Options that need another one, or exclude it."""
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -26,6 +27,16 @@ def test_option_without_effect_is_refused(name: str) -> None:
     others = dict(list(needed.items())[:-1])
     with pytest.raises(BadInput, match="no effect without"):
         VideoRequest(**{name: value}, **others)
+
+
+STARTS = {"continue_from": "clip.mp4", "start_image": "boat.png", "restyle": "clip.mp4"}
+
+
+@pytest.mark.parametrize("pair", tuple(combinations(STARTS, 2)), ids=" and ".join)
+def test_second_start_is_refused(pair: tuple[str, str]) -> None:
+    """Catches: one of the two, passed over in silence."""
+    with pytest.raises(BadInput, match="two starts"):
+        VideoRequest(**{name: STARTS[name] for name in pair})
 
 
 def test_usual_value_needs_nothing() -> None:

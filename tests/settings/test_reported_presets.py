@@ -40,3 +40,16 @@ def test_preset_is_reported_with_every_value() -> None:
         "context_frames": 3,
         "keep_first_frame": False,
     }
+    assert get_preset("causal-forcing").settings == {
+        "preset": "causal-forcing",
+        "block_frames": 3,
+        "schedule": FOUR,
+        "first_schedule": FOUR,
+        "policy": "incremental",
+        "window": 21,
+        "sink": 0,
+        "relative": True,
+        "recache": False,
+        "flush": False,
+        "context_memory": "window",
+    }

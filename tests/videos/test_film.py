@@ -116,7 +116,9 @@ def test_frames_of_shots_follow_each_other(written: Callable[..., Any], monkeypa
     assert torch.equal(film, torch.cat(frames, dim=1))
     brightness = film[0].mean(dim=(1, 2, 3)) * 255
     step = (brightness[21] - brightness[20]).abs().item()
-    assert made_film.report["settings"]["shots"][1]["join"]["brightness"] == pytest.approx(step, abs=0.02)
+    shots = made_film.report["settings"]["shots"]
+    assert shots[1]["join"]["brightness"] == pytest.approx(step, abs=0.02)
+    assert [(shot["first_frame"], shot["frames"]) for shot in shots] == [(0, 21), (21, 33), (54, 21)]
 
 
 def test_takes_and_directions_count_the_film(written: Callable[..., Any]) -> None:

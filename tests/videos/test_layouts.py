@@ -105,6 +105,13 @@ def test_streamed_text_encoder_gives_the_same_bits():
     assert torch.equal(whole(PROMPT), streamed(PROMPT))
 
 
+def test_stated_tokenizer_is_read(tmp_path):
+    """Catches: the option, passed over where the text encoder is loaded."""
+    (tmp_path / "spiece.model").write_text("no tokenizer")
+    with pytest.raises(BadInput, match=r"spiece\.model"):
+        load_encoder(replace(FILES, tokenizer=tmp_path / "spiece.model"), pocket_options())
+
+
 def test_fp8_rounds_only_linear_weights():
     plain = load_wan(FILES.target, fp8=False).tree
     rounded = load_wan(FILES.target, fp8=True).tree
