@@ -37,6 +37,8 @@ BELOW = 150
 """Height of the blocks' numbers."""
 FONT_SIZE = 90
 """Size of the letters."""
+NOTE_LINES = 4
+"""Most lines of notes; the record has all of them."""
 KEY_HEIGHT = 108
 KEY_WIDTH = 60
 FRAME = 12
@@ -150,12 +152,15 @@ def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
 
 
 def _header(report: RunReport) -> list[str]:
-    """Return the lines above the columns: blocks by the small model, seconds, and prompts that are not hidden."""
+    """Return the lines above the columns: blocks by the small model, seconds, prompts if not hidden, notes."""
     speed = f", {speed_in_words(report)} (predicted)" if report.speed_up else ""
     prompts = dict.fromkeys(record.prompt for record in report.blocks if not is_hidden(record.prompt))
     seconds = f"{report.seconds.total:.1f} s{speed}" if report.blocks else ""
     lines = [acceptance(report), seconds, " / ".join(prompts)]
-    return [fitted(line, FONT_SIZE, PICTURE_WIDTH - 2 * MARGIN) for line in lines if line]
+    notes = [line for note in report.notes for line in wrapped(note, FONT_SIZE, PICTURE_WIDTH - 2 * MARGIN)]
+    if len(notes) > NOTE_LINES:
+        notes = [*notes[: NOTE_LINES - 1], " ".join(notes[NOTE_LINES - 1 :])]
+    return [fitted(line, FONT_SIZE, PICTURE_WIDTH - 2 * MARGIN) for line in (*lines, *notes) if line]
 
 
 def _key_rows(keys: Sequence[tuple[str, Mark]]) -> list[list[tuple[float, str, Mark]]]:
@@ -296,6 +301,18 @@ def fitted(text: str, size: int, room: float) -> str:
         return line
     width = lambda letters: font(size).getlength(line[:letters] + "...")  # noqa: E731
     return line[: max(bisect_right(range(len(line)), room, key=width) - 1, 0)] + "..."
+
+
+def wrapped(text: str, size: int, room: float) -> list[str]:
+    """Return `text` on as many lines of `room` pixels as it takes; a word that is longer has a line of its own."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".lstrip()
+        if font(size).getlength(drawable(longer)) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def drawable(text: str) -> str:

@@ -12,6 +12,8 @@ from sdvg_core.report.picture import (
     DARK,
     FONT_SIZE,
     LIGHT,
+    LINE_HEIGHT,
+    NOTE_LINES,
     SCALE,
     _score_keys,
     _ticks,
@@ -170,6 +172,20 @@ def test_each_text_contrasts_with_its_ground(look):
     """On that of the page, and on the one of each outcome behind the scores."""
     grounds = [look.ground, *(tint(colour, 0.1, look.ground) for colour in OUTCOME_COLOURS.values())]
     assert min(contrast(text, ground) for text in (look.ink, look.faint) for ground in grounds) >= 4.5
+
+
+NOTE = "The prompt is not of the small world; the nearest one that is was shown and scored."
+
+
+NOTED = [((), 0), ((NOTE,), 2), ((NOTE, "short"), 3), ((NOTE,) * 9, NOTE_LINES)]
+
+
+@pytest.mark.parametrize(("notes", "lines"), NOTED)
+def test_picture_shows_what_a_run_notes(notes, lines):
+    """Catches: a prompt replaced by another one, where only the picture is seen; notes without end."""
+    plain = route_picture(report(of_every_reason()))
+    noted = route_picture(replace(report(of_every_reason()), notes=notes))
+    assert noted.height - plain.height == pytest.approx(lines * LINE_HEIGHT / SCALE, abs=1)
 
 
 # --- size, and what is left out
