@@ -1,6 +1,6 @@
 // What a strip shows, worked out from what is asked of the next run, from the run that is shown, and from the server's forecast.
 import { ROUTER, letterOf, secondOf, takesOf } from "./blocks.js";
-import { holdsLock, isGoing, keptBy } from "./runs.js";
+import { isLocked, lockedIn } from "./locks.js";
 
 const STAYS = "s";
 const CHANGES = "c";
@@ -22,27 +22,56 @@ export function drawnForecast({ blocks, old }) {
  * @param {Signature | undefined} now
  */
 export function bringsBack(forecast, run, now) {
-  if (!forecast || madeNext(forecast).from !== null) return false;
+  if (!forecast || madeNext(forecast).stretches.length) return false;
   const before = run?.info.signature;
   return forecast.old.length > 0 || Boolean(before && now && before.rest !== now.rest);
 }
 
 /**
- * The blocks that the next run makes: from which on (null: none), up to which, and whether that is certain.
+ * The blocks that the next run makes, and whether that is certain.
  * @param {Forecast} forecast
  */
 export function madeNext({ blocks }) {
-  const first = [...blocks].findIndex((letter) => letter !== STAYS);
-  const isCertain = !blocks.includes(MAY_CHANGE);
-  return { from: first < 0 ? null : first + 1, to: blocks.length, isCertain };
+  const stretches = stretchesOf(blocks.length, (number) => blocks[number - 1] !== STAYS);
+  return { stretches, isCertain: !blocks.includes(MAY_CHANGE) };
+}
+
+/**
+ * The blocks that are not locked.
+ * @param {Inputs} inputs
+ */
+export function freeBlocks(inputs) {
+  const locked = lockedIn(inputs);
+  return stretchesOf(
+    inputs.blocks,
+    (number) => !locked.some(({ from, to }) => from <= number && number <= to),
+  );
+}
+
+/**
+ * The blocks of so many for which something is true.
+ * @param {number} count
+ * @param {(number: number) => boolean} test
+ */
+function stretchesOf(count, test) {
+  /** @type {Stretch[]} */
+  const stretches = [];
+  for (let number = 1; number <= count; number += 1) {
+    if (!test(number)) continue;
+    const last = stretches.at(-1);
+    if (last?.to === number - 1) last.to = number;
+    else stretches.push({ from: number, to: number });
+  }
+  return stretches;
 }
 
 /**
  * Whether the next run is to end at a block that it does not make, which the server refuses.
  * @param {Inputs} inputs
  */
-export function isUntilWrong({ until, blocks, lock }) {
-  return until > 0 && (until <= keptBy(lock) || until > blocks);
+export function isUntilWrong(inputs) {
+  const { until, blocks } = inputs;
+  return until > 0 && (until > blocks || isLocked(until, inputs));
 }
 
 /**
@@ -101,9 +130,10 @@ function lineAt({ prompts, positive }, block) {
  * @returns {Square[]}
  */
 export function squaresOf(inputs, run, forecast) {
-  const { blocks, directions, lock, start } = inputs;
+  const { blocks, directions, start } = inputs;
   const of = Math.max(blocks, run?.of ?? 0);
   const takes = takesOf(inputs.takes);
+  const locked = lockedIn(inputs);
   return Array.from({ length: of }, (_, i) => {
     const number = i + 1;
     const usable = number <= blocks;
@@ -116,7 +146,7 @@ export function squaresOf(inputs, run, forecast) {
       again: isAgain(forecast, number),
       uncertain: forecast?.blocks[i] === MAY_CHANGE,
       old: usable && isOld(forecast, number),
-      kept: number <= keptBy(lock),
+      kept: locked.some(({ from, to }) => from <= number && number <= to),
       usable,
       from: secondOf(number, start),
       isAdded: start.clip && start.clipSeconds === null,
@@ -133,35 +163,6 @@ export function clipBlocks(start, run) {
   const known = run?.info.before ?? 0;
   if (start.clip) return known || null;
   return start.unknown ? known : 0;
-}
-
-/**
- * What locks the blocks up to one: their digest, and the first of them that was made for something else than is asked now; null if
- * the run that is shown does not have them, or if they are locked already.
- * @param {number} number
- * @param {Inputs} inputs
- * @param {Run | null} run
- * @param {Forecast | null} forecast
- */
-export function lockFor(number, inputs, run, forecast) {
-  const digest = run && !isGoing(run) ? run.done?.digests?.[number - 1] : undefined;
-  if (!digest || number <= keptBy(inputs.lock) || number > inputs.blocks) return null;
-  const old = forecast?.old.find((block) => block <= number) ?? null;
-  return { lock: `${number}:${digest}`, old };
-}
-
-/**
- * What gives up the lock of a block and of those after it, as they follow from it: the first that is free, and the lock that is left;
- * all of it if the run that is shown does not have the blocks before.
- * @param {number} number
- * @param {Inputs} inputs
- * @param {Run | null} run
- */
-export function unlockFor(number, inputs, run) {
-  const kept = keptBy(inputs.lock);
-  const digest = run && holdsLock(run, inputs.lock) && run.done?.digests?.[number - 2];
-  const isPart = Boolean(digest) && number > 1 && number <= kept;
-  return { from: isPart ? number : 1, to: kept, lock: isPart ? `${number - 1}:${digest}` : "" };
 }
 
 /**

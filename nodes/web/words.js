@@ -51,6 +51,14 @@ export function blocksText(from, to) {
 }
 
 /**
+ * What is said of several blocks that need not follow on each other.
+ * @param {Stretch[]} stretches
+ */
+export function stretchesText(stretches) {
+  return stretches.map(({ from, to }) => blocksText(from, to)).join(text("comma"));
+}
+
+/**
  * How a block came about.
  * @param {BlockEvent} event
  */

@@ -64,7 +64,16 @@ def page_of(program, *, seed):
 # --- the page's JavaScript, run by node without a page
 
 
-PURE = ("blocks.js", "prompt_lines.js", "runs.js", "shot_changes.js", "shot_edits.js", "shots.js", "strip_model.js")
+PURE = (
+    "blocks.js",
+    "locks.js",
+    "prompt_lines.js",
+    "runs.js",
+    "shot_changes.js",
+    "shot_edits.js",
+    "shots.js",
+    "strip_model.js",
+)
 API = """export const api = {
   fetchApi: async (path) => ({ ok: true, blob: async () => path }),
   getCustomNodesI18n: async () => globalThis.i18n,

@@ -51,10 +51,11 @@ interface RunInfo {
   note?: string;
   prompt?: string;
   before?: number;
+  shots?: [string, number, number][];
   signature?: Signature | null;
 }
 
-/** The event `sdvg.done`. */
+/** The event `sdvg.done`. `digests`: for each block, of its shot up to there. */
 interface RunDone {
   blocks: number;
   of: number;
@@ -99,7 +100,33 @@ interface VideoStart {
   afresh: number[];
 }
 
-/** What is asked of the next run. */
+/** Blocks of the video that follow on each other. */
+interface Stretch {
+  from: number;
+  to: number;
+}
+
+/** A shot that begins afresh, with those that go on with it: its first block in the video, and how many blocks it has. */
+interface FilmShot {
+  key: string;
+  first: number;
+  count: number;
+}
+
+/** So many first blocks of a shot that stay, and the digest of their latents. */
+interface ShotLock {
+  key: string;
+  blocks: number;
+  digest: string;
+}
+
+/** What edits of a board leave alone: so many blocks of a clip before the video's, and the locked blocks of shots. */
+interface Held {
+  before: number;
+  locks: { key: string; blocks: number }[];
+}
+
+/** What is asked of the next run. `lock`: as text. */
 interface Inputs {
   blocks: number;
   directions: string;
@@ -108,6 +135,7 @@ interface Inputs {
   until: number;
   aspect: number;
   start: VideoStart;
+  shots: FilmShot[];
 }
 
 /** What a run is, or was, asked for. */
@@ -116,6 +144,7 @@ interface Asked {
   directions: string;
   takes: string;
   kept: string;
+  shots: FilmShot[];
 }
 
 /** A block as its square shows it. `from`: the second of the video at which it begins; `isAdded`: after a clip whose length nobody knows. */
