@@ -21,16 +21,19 @@ from ..sdvg_core.engine.records import BlockRecord
 from ..sdvg_core.engine.run import Run
 from ..sdvg_core.engine.types import Block, History
 from ..sdvg_core.report.assemble import ReportedModel, assemble_report
-from ..sdvg_core.report.joins import joins, levels_of
+from ..sdvg_core.report.joins import joins
 from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.settings.context import Preset
 from ..sdvg_core.settings.execution import Execution
 from ..sdvg_core.settings.fields import as_json
 from ..sdvg_core.settings.request import read_shots
 from ..sdvg_core.text.prompts import Conditions
-from ..sdvg_core.videos.film import ResolvedFilm
+from ..sdvg_core.videos.clips import FilmFootage
+from ..sdvg_core.videos.film import FilmBlock, ResolvedFilm
 from ..sdvg_core.videos.resolve import ResolvedRequest
+from ..sdvg_core.videos.tape import Tape
 from ..sdvg_core.weights.latents import SavedShot, lead_metadata, shots_metadata
+from .host.clips import film_sound
 from .host.compiled import Layers, layers_of
 from .host.job import Job
 from .host.memory import Memory, weights_of
@@ -60,8 +63,10 @@ class ReadyRun:
     notes: tuple[str, ...]
 
 
-def make_film(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, dict[str, Any], RunReport]:
-    """Return frames `f h w c`, a LATENT and the report. `shows_clip`: whether the frames begin with a clip.
+def make_film(
+    ready: ReadyRun, *, shows_clip: bool
+) -> tuple[Tensor, dict[str, Any], RunReport, dict[str, Any] | None]:
+    """Return frames `f h w c`, a LATENT, the report and an AUDIO. `shows_clip`: whether the frames begin with a clip.
 
     The engine, which holds the K/V caches, is built here so that it is freed on return.
     """
@@ -72,17 +77,19 @@ def make_film(ready: ReadyRun, *, shows_clip: bool) -> tuple[Tensor, dict[str, A
     layers = layers_of(job)
     runs = _build_runs(ready, layers)
     try:
-        shots = _play(ready, runs)
-        frames = torch.cat([part for shot in shots for part in shot.frames])  # once: a long video has gigabytes
+        made = _play(ready, runs)
+        shots = made.shots
+        frames = torch.cat(made.frames)  # once: a long video has gigabytes
         if shows_clip:
-            live.clip_frames = sum(map(len, shots[0].frames[: shots[0].given]))
+            live.clip_frames = made.given_frames
         if not job.until_block:  # a run up to a block is a trial beside the film: nothing to lock
             for resolved, run, shot in zip(ready.film.runs, runs, shots, strict=False):
                 _keep(live, resolved, run, shot)
     finally:
         ended(live, ready.memory.models.values())
     layer_notes = [part.note for part in layers.values() if part.note]
-    return frames, _latent(ready, shots), _report(ready, runs, shots, differences, layer_notes)
+    sound = film_sound(job, ready.film.clips, made.tape.frames)
+    return frames, _latent(ready, shots), _report(ready, runs, made, differences, layer_notes), sound
 
 
 def _build_runs(ready: ReadyRun, layers: Mapping[str, Layers]) -> tuple[Run, ...]:
@@ -115,14 +122,11 @@ def _build_runs(ready: ReadyRun, layers: Mapping[str, Layers]) -> tuple[Run, ...
 class MadeShot:
     """A shot as it was made. `given`: number of blocks before the film's own: a clip's, or a held picture.
 
-    `first`: number of its first block in the film, from 1. `frames`: `f h w c` by block; `levels`: of them, for joins.
-    `blocks`: with the given ones. `records`: of the new ones.
+    `first`: number of its first block in the film, from 1. `blocks`: with the given ones. `records`: of the new ones.
     """
 
     given: int
     first: int
-    frames: list[Tensor] = field(default_factory=list)
-    levels: list[Tensor] = field(default_factory=list)
     blocks: tuple[Block, ...] = ()
     records: list[BlockRecord] = field(default_factory=list)
 
@@ -132,30 +136,48 @@ class MadeShot:
         return History(self.blocks).latents(0, self.blocks[-1].span.stop)
 
 
-def _play(ready: ReadyRun, runs: Sequence[Run]) -> list[MadeShot]:
-    """Return the shots that were made, and show each block as it comes."""
+@dataclass(slots=True, eq=False)
+class MadeFilm:
+    """A film as it was made. `frames`: `f h w c`, in order. `given_frames`: number up to the clip's end."""
+
+    tape: Tape
+    shots: list[MadeShot] = field(default_factory=list)
+    frames: list[Tensor] = field(default_factory=list)
+    given_frames: int = 0
+
+
+def _play(ready: ReadyRun, runs: Sequence[Run]) -> MadeFilm:
+    """Return the film as it was made, and show each block as it comes."""
     film = ready.film
     live = ready.progress.live
     ready.progress.begin()
-    shots = list[MadeShot]()
-    with closing(film.play(runs, lambda: live.stop_asked)) as blocks:
-        for block in blocks:
+    made = MadeFilm(Tape(measured=len(runs) + len(film.clips) > 1))
+    with closing(film.show(runs, lambda: live.stop_asked)) as parts:
+        for part in parts:
+            made.frames.append(part.frames.cpu()[0].movedim(1, -1))
+            if part.frames.shape[1]:
+                made.tape.add(film.name_of(part), part.frames)
+            if isinstance(part, FilmFootage):
+                continue
             ready.memory.prioritise()
-            if block.run == len(shots):
-                shots.append(_begun(film.runs[block.run], ready.given))
-            shot = shots[block.run]
-            live.pixel_keys.append(block.shown.key)
-            number = shot.first + len(shot.frames) - shot.given
-            if record := block.shown.record:
-                ready.progress.block(number, record, block.frames)
-                shot.records.append(record)
-            elif len(shot.frames) >= shot.given:
-                ready.progress.kept_block(number, block.frames)
-            shot.blocks = block.shown.history.blocks
-            shot.frames.append(block.frames.cpu()[0].movedim(1, -1))
-            if len(runs) > 1 and block.frames.shape[1]:
-                shot.levels.append(levels_of(block.frames).cpu())
-    return shots
+            live.pixel_keys.append(part.shown.key)
+            if part.run == len(made.shots):
+                made.shots.append(_begun(film.runs[part.run], ready.given))
+            _add(made.shots[-1], part, ready.progress)
+            if len(made.shots) == 1 and len(made.shots[0].blocks) == made.shots[0].given:
+                made.given_frames = sum(map(len, made.frames))
+    return made
+
+
+def _add(shot: MadeShot, part: FilmBlock, progress: NodeProgress) -> None:
+    """Add a block to a shot, and show it unless it is a given one."""
+    shot.blocks = part.shown.history.blocks
+    number = shot.first + len(shot.blocks) - 1 - shot.given
+    if record := part.shown.record:
+        progress.block(number, record, part.frames)
+        shot.records.append(record)
+    elif number >= shot.first:
+        progress.kept_block(number, part.frames)
 
 
 def shots_of_film(film: ResolvedFilm, given: int) -> list[list[Any]]:
@@ -204,12 +226,13 @@ def _latent(ready: ReadyRun, shots: Sequence[MadeShot]) -> dict[str, Any]:
 def _report(
     ready: ReadyRun,
     runs: Sequence[Run],
-    shots: Sequence[MadeShot],
+    made: MadeFilm,
     differences: dict[str, float],
     notes: list[str],
 ) -> RunReport:
     job = ready.job
-    request = ready.film.request
+    film = ready.film
+    request = film.request
     models = {
         role: _reported(patcher, job.presets[role], job.execution).as_dict()
         for role, patcher in job.models_used.items()
@@ -220,7 +243,7 @@ def _report(
     latent = "LATENT" if job.continue_from is not None or job.locks else None
     return assemble_report(
         runs,
-        [record for shot in shots for record in shot.records],
+        [record for shot in made.shots for record in shot.records],
         {
             "drafter": models.get("drafter"),
             "target": models.get("target"),
@@ -249,8 +272,10 @@ def _report(
             **({"control": "CONDITIONING", "control_strengths": controls} if controls else {}),
         },
         kept=_locks(job),
-        numbers=_numbers(ready.film, ready.given),
-        joins=joins([torch.cat(shot.levels) for shot in shots if shot.levels]),
+        numbers=_numbers(film, ready.given),
+        clips=[clip.as_dict() for clip in film.clips if clip.name in made.tape.frames],
+        frames=made.tape.frames,
+        joins=joins([torch.cat(levels).cpu() for levels in made.tape.levels.values()]),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import comfy.model_management as mm
@@ -21,20 +22,30 @@ from ..sdvg_core.memory.sizes import GB, image_bytes
 from ..sdvg_core.report.assemble import notes_on
 from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.settings.context import Preset
-from ..sdvg_core.settings.request import Shot
+from ..sdvg_core.settings.request import Shot, read_shots
 from ..sdvg_core.text.prompts import notes_on_starts, taken_as_text
-from ..sdvg_core.videos.film import ResolvedFilm, resolve_runs, start_after
-from ..sdvg_core.videos.start import NOTHING, ExtendedStart, PictureStart, ReadStart, RestyledStart, Start
+from ..sdvg_core.videos.film import ResolvedFilm, resolve_runs, start_after, with_clips
+from ..sdvg_core.videos.start import (
+    NOTHING,
+    ExtendedStart,
+    FrameStart,
+    PictureStart,
+    ReadStart,
+    RestyledStart,
+    Start,
+)
 from ..sdvg_core.weights.latents import read_lead, shots_in
 from .film import ReadyRun, make_film, shots_of_film
+from .host.clips import read_wired_clip, unshown_note
 from .host.conditioning import (
     fresh_shots,
     read_conditions,
     read_controls,
     resolve_texts,
+    shown_clips,
     states_control,
 )
-from .host.job import Job, footage_of, start_picture, with_picture_of_start
+from .host.job import Job, footage_of, start_picture, with_parts_of_start
 from .host.loras import naming_loras, notes_on_loras
 from .host.memory import check_room, memory_of, refusal_of, resident
 from .host.model import check_control, check_loras, check_model
@@ -54,8 +65,10 @@ LOADING = "loading: weights come when they are first used, so the first blocks t
 LONG_BYTES = GB  # of the frames; from this size on, a note states it
 
 
-def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
-    """Make the video; return frames `f h w c` in [0, 1], a LATENT, the report, and the run as the page saw it.
+def run_job(
+    job: Job, kept_blocks: str = ""
+) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun, dict[str, Any] | None]:
+    """Make the video; return frames `f h w c` in [0, 1], a LATENT, the report, the run as the page saw it, an AUDIO.
 
     `kept_blocks`: number and digest of blocks kept from an earlier run, or empty.
     Raises `BadInput` for any unusable input before a model is loaded, and if memory runs out.
@@ -81,7 +94,8 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         # Inside the handler, our error would keep a reference to the first one, and so to the tensors of every stack
         # frame, for as long as ComfyUI shows it.
         raise refusal_of(ready.memory)
-    return *made, progress.live
+    frames, latent, report, sound = made
+    return frames, latent, report, progress.live, sound
 
 
 def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
@@ -93,8 +107,8 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     of_loras = notes_on_loras(wired.api_prompt, wired.node_id, wired.models)
     check_vae(wired.vae, wired.tae_kind)
     prompts, text_notes = resolve_texts(wired.prompts)
-    request = replace(wired.request, shots=fresh_shots(wired.prompts))
-    job = with_picture_of_start(with_locks(replace(wired, request=request), kept_blocks))
+    request = replace(wired.request, shots=fresh_shots(wired.prompts), shown_clips=shown_clips(wired.prompts))
+    job = with_locks(with_parts_of_start(replace(wired, request=request)), kept_blocks)
     makes_blocks = job.kept_count < request.blocks
     controlled = makes_blocks and states_control(prompts[0].conditioning)
     job = replace(job, prompts=prompts, controlled=controlled, makes_blocks=makes_blocks)
@@ -154,6 +168,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         *film.notes,
         *unread,
         *of_joins,
+        *unshown_note(job.clips, request.shown_clips),
         *memory.plan,
         *size_note,
         *part_notes,
@@ -185,7 +200,7 @@ def resolve(job: Job) -> ResolvedFilm:
     try:
         start, shot = _start(job)
         runs = resolve_runs(request, headers, start=start, shot=shot, controls=controls, locks=locks)
-        return ResolvedFilm(request=request, runs=runs)
+        return with_clips(ResolvedFilm(request=request, runs=runs), partial(read_wired_clip, job.clips))
     except MissingModel as problem:
         raise BadInput(str(problem)) from problem  # ComfyUI shows an error's class
 
@@ -204,6 +219,10 @@ def _start(job: Job) -> tuple[Start | ReadStart, Shot]:
     if picture is not None:
         return (lambda width, height: PictureStart(*start_picture(picture, width, height))), Shot()
     start = job.start
+    if origin := read_shots(job.request.shots)[0].origin:
+        if start is not None or picture is not None:
+            raise BadInput(f"the first shot begins from {origin}, and a start is wired in; leave one of them out")
+        return FrameStart(), Shot()
     if start is None:
         return NOTHING, Shot()
     if job.restyles:

@@ -91,6 +91,7 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Latent.Output(display_name="latent"),
                 ReportSocket.Output(display_name="report"),
                 io.Image.Output(display_name="new_frames"),
+                io.Audio.Output(display_name="audio"),
             ],
         )
 
@@ -101,7 +102,6 @@ class SpeculativeSampler(io.ComfyNode):
         target: object = NOT_WIRED,
         continue_from: object = NOT_WIRED,
         start_image: object = NOT_WIRED,
-        start: object = NOT_WIRED,
         width: int | None = None,
         height: int | None = None,
         blocks: int | None = None,
@@ -112,7 +112,7 @@ class SpeculativeSampler(io.ComfyNode):
         """Raise `BadInput` for mistakes visible before anything is loaded. Values that come over a wire are None here."""
         if drafter is target is NOT_WIRED:
             raise BadInput(NO_MODEL)
-        if sum(wire is not NOT_WIRED for wire in (continue_from, start_image, start)) > 1:
+        if NOT_WIRED not in (continue_from, start_image):
             raise BadInput(TWO_STARTS)
         values = {"width": width, "height": height, "blocks": blocks, "directions": directions, "takes": takes}
         values = {name: value for name, value in values.items() if value is not None}
@@ -166,10 +166,10 @@ class SpeculativeSampler(io.ComfyNode):
             prompt_id=context.prompt_id if context else None,
             signature=signature(cls.hidden.prompt, cls.hidden.unique_id),
         )
-        frames, latent, report, live = run_job(job, kept_blocks)
+        frames, latent, report, live, sound = run_job(job, kept_blocks)
         if live.stop_asked:
             _stops[job.node_id] += 1
-        return io.NodeOutput(frames, latent, report, frames[live.clip_frames :], ui=output_of(live))
+        return io.NodeOutput(frames, latent, report, frames[live.clip_frames :], sound, ui=output_of(live))
 
     @classmethod
     def fingerprint_inputs(cls, **inputs: object) -> int:

@@ -138,6 +138,8 @@ def every_input(inputs: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, 
         if isinstance(field, io.DynamicCombo.Input):
             for option in field.options:
                 yield from every_input(option.inputs, f"{prefix}{field.id}.")
+        if isinstance(field, io.Autogrow.Input):
+            yield from ((f"{prefix}{field.id}.{name}", field.template.input) for name in field.template.names)
 
 
 def check_option(chosen: object, what: str, options: Sequence[str], called: str = "") -> dict[str, Any]:
@@ -221,6 +223,8 @@ def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str =
             for option in field.options:
                 if option.key == value.get(field.id):
                     _check_option(option, field.id, value, f"{prefix}{field.id}")
+        if isinstance(field, io.Autogrow.Input) and isinstance(value, dict):
+            check_values(field.template.get_all(), value, f"{prefix}{field.id}.")
 
 
 def _check_option(option: Any, name: str, value: Mapping[str, Any], path: str) -> None:

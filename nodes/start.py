@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from fractions import Fraction
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from comfy_api.latest import Input, InputImpl, Types, io
 from torch import Tensor
 
@@ -16,9 +18,13 @@ from ..sdvg_core.errors import BadInput, count, see
 from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
 from ..sdvg_core.files.pictures import reading
 from ..sdvg_core.settings.request import STRENGTHS, USUAL_STRENGTH
-from .host.sockets import PICTURE, RESTYLE, StartSocket, StartValue
+from .host.sockets import PICTURE, RESTYLE, ClipValue, StartSocket, StartValue
 from .schema import NOT_WIRED, PICTURES, are_pictures, check_option, known_inputs_only, node_schema, shown
 
+CLIP_SLOTS = [f"clip{number}" for number in range(1, 9)]
+"""Names of the inputs for clips, by which lines of a prompt show them, such as `4 clip #clip1:`."""
+NO_CLIPS: Mapping[str, Input.Video] = MappingProxyType({})
+NO_IMAGES = torch.zeros(0, 1, 1, 3)
 BY_NUMBER = "by number"
 EXTEND = "extend"
 
@@ -30,6 +36,7 @@ class StartNode(io.ComfyNode):
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
         strength = io.Combo.Input("strength", options=[*STRENGTHS, BY_NUMBER], default=USUAL_STRENGTH)
+        remembered = io.Int.Input("context_blocks", default=0, min=0, max=4096, advanced=True, optional=True)
         amount = io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True, optional=True)
         return node_schema(
             node_id="SDVGStart",
@@ -39,29 +46,49 @@ class StartNode(io.ComfyNode):
                     "use_as",
                     options=[
                         io.DynamicCombo.Option(PICTURE, []),
-                        io.DynamicCombo.Option(EXTEND, []),
+                        io.DynamicCombo.Option(EXTEND, [remembered]),
                         io.DynamicCombo.Option(RESTYLE, [strength, amount]),
                     ],
                 ),
                 io.Video.Input("video", optional=True),
                 io.Image.Input("images", optional=True),
+                io.Autogrow.Input(
+                    "clips",
+                    optional=True,
+                    template=io.Autogrow.TemplateNames(
+                        io.Video.Input("clip", optional=True), names=CLIP_SLOTS, min=0
+                    ),
+                ),
             ],
             outputs=[StartSocket.Output(display_name="start"), io.Audio.Output(display_name="audio")],
         )
 
     @classmethod
-    def validate_inputs(cls, use_as: object = None, video: object = NOT_WIRED, images: object = NOT_WIRED) -> bool:
-        """Raise `BadInput` unless exactly one source is wired in. ComfyUI passes `use_as` even if it is not named."""
-        _check_one(video is not NOT_WIRED, images is not NOT_WIRED)
+    def validate_inputs(
+        cls,
+        use_as: object = None,
+        video: object = NOT_WIRED,
+        images: object = NOT_WIRED,
+        clips: Mapping[str, object] = NO_CLIPS,
+    ) -> bool:
+        """Raise `BadInput` unless one source is wired in, or clips alone.
+
+        ComfyUI passes `use_as` and `clips` even if they are not named.
+        """
+        _check_one(video is not NOT_WIRED, images is not NOT_WIRED, clips=bool(clips))
         return True
 
     @classmethod
     @known_inputs_only
     def execute(
-        cls, use_as: dict[str, Any], video: Input.Video | None = None, images: Tensor | None = None
+        cls,
+        use_as: dict[str, Any],
+        video: Input.Video | None = None,
+        images: Tensor | None = None,
+        clips: Mapping[str, Input.Video] = NO_CLIPS,
     ) -> io.NodeOutput:
         """Return the clip at 16 frames a second, in its own size, and the matching audio, or None without audio."""
-        _check_one(video is not None, images is not None)
+        _check_one(video is not None, images is not None, clips=bool(clips))
         use_as = check_option(use_as, "use_as", (PICTURE, EXTEND, RESTYLE))
         how = use_as["use_as"]
         strength = use_as.get("strength", "")
@@ -72,16 +99,26 @@ class StartNode(io.ComfyNode):
             images = _components_of(video).images[:1]
         elif video is not None:
             images, sound, taken = _frames_of(video)
-        assert images is not None
+        images = NO_IMAGES if images is None else images
         _check_amount(use_as)
         strength = str(use_as["amount"]) if strength == BY_NUMBER else strength
-        return io.NodeOutput(StartValue(images, how, strength, taken), sound)
+        between = {name: clip_of(clip) for name, clip in clips.items()}
+        remembered = use_as.get("context_blocks", 0)
+        return io.NodeOutput(StartValue(images, how, strength, taken, sound, between, remembered), sound)
 
 
-def _check_one(video: bool, images: bool) -> None:
-    if video == images:
-        wired = "images and a video" if video else "neither images nor a video"
-        raise BadInput(f"SDVG Start has {wired}; wire in one of them")
+def clip_of(video: Input.Video) -> ClipValue:
+    """Return a VIDEO at 16 frames a second, with its sound."""
+    images, sound, taken = _frames_of(video)
+    return ClipValue(images, taken, sound)
+
+
+def _check_one(video: bool, images: bool, *, clips: bool) -> None:
+    """Raise `BadInput` unless one source is wired in, or none beside `clips`."""
+    if video and images:
+        raise BadInput("SDVG Start has images and a video; wire in one of them")
+    if not (video or images or clips):
+        raise BadInput("SDVG Start has neither images nor a video; wire in one of them")
 
 
 def _check_amount(use_as: Mapping[str, Any]) -> None:

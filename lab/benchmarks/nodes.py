@@ -325,7 +325,7 @@ class Trial:
             request=VideoRequest(width=self._sizes.width, height=self._sizes.height, blocks=BLOCKS, seed=SEED),
         )
         with torch.inference_mode():
-            frames, latent, report, _ = run_job(job)
+            frames, latent, report, *_ = run_job(job)
         video = (frames, latent["samples"])
         self._first = self._first or video
         return {

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...sdvg_core.engine.inputs import ControlClip
 from ...sdvg_core.engine.types import Condition
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.settings.request import Shot, shots_text
+from ...sdvg_core.settings.request import Shot, ShownClip, clips_text, shots_text
 from ...sdvg_core.text.prompts import Conditions, PromptSchedule, check_prompt
 from .sockets import PromptEntry
 
@@ -35,6 +35,8 @@ STRENGTHS_KEY = "sdvg_strengths"
 """Option with the strengths stated in the lines, by block."""
 SHOTS_KEY = "sdvg_shots"
 """Option with the `Shot` of each line that begins one afresh."""
+CLIPS_KEY = "sdvg_clips"
+"""Option with the `ShownClip` of each line that shows one."""
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 DIFFERS = (
@@ -69,16 +71,11 @@ def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[li
 
 
 def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) -> list[list[Any]]:
-    """Return the CONDITIONING of the first line, with those of later lines attached. `encode`: a text to CONDITIONING.
-
-    Raises `BadInput` for clips, which the command line shows.
-    """
-    if lines.clips:
-        raise BadInput("the prompt shows clips, which the command line can; leave their lines out")
+    """Return the CONDITIONING of the first line, with those of later lines attached. `encode`: a text to CONDITIONING."""
     (_, first), *later = lines.entries
     entries = tuple(PromptEntry(at, encode(text), "", at in lines.cuts) for at, text in later)
     shots = tuple(shot for shot in lines.shots if shot != Shot())
-    carried = {LATER_KEY: entries, STRENGTHS_KEY: lines.strengths, SHOTS_KEY: shots}
+    carried = {LATER_KEY: entries, STRENGTHS_KEY: lines.strengths, SHOTS_KEY: shots, CLIPS_KEY: lines.clips}
     return [[embedding, {**extras, **carried}] for embedding, extras in encode(first)]
 
 
@@ -93,6 +90,16 @@ def fresh_shots(prompts: Sequence[PromptEntry]) -> str:
     starts = {shot.start for shot in shots}
     first = () if 0 in starts else (Shot(),)
     return shots_text([*first, *sorted(shots, key=lambda shot: shot.start)])
+
+
+def shown_clips(prompts: Sequence[PromptEntry]) -> str:
+    """Return the clips that the prompts' lines show, as text."""
+    clips = [clip for entry in prompts for clip in _carried(entry.conditioning, CLIPS_KEY, _is_clip)]
+    return clips_text(sorted(clips, key=lambda clip: clip.start))
+
+
+def _is_clip(value: Any) -> bool:
+    return isinstance(value, ShownClip)
 
 
 def _is_shot(value: Any) -> bool:

@@ -13,17 +13,17 @@ from torch import Tensor
 
 from ...sdvg_core.causal_wan.checkpoint import WanHeader
 from ...sdvg_core.engine.plan import Lead, Roles
-from ...sdvg_core.errors import count
+from ...sdvg_core.errors import BadInput, count
 from ...sdvg_core.files.footage import Footage
 from ...sdvg_core.loading.headers import Headers
 from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import AUTO, Execution
 from ...sdvg_core.settings.load import StatedKind
-from ...sdvg_core.settings.request import VideoRequest, strength_of
+from ...sdvg_core.settings.request import TWO_STARTS, VideoRequest, strength_of
 from ...sdvg_core.videos.start import LockedBlocks
 from .conditioning import strengths_of
 from .model import CONTROL, config_of, origin_of, preset_of
-from .sockets import PICTURE, RESTYLE, PromptEntry, RouterValue, StartValue
+from .sockets import PICTURE, RESTYLE, ClipValue, PromptEntry, RouterValue, StartValue
 from .vae import header_of
 
 
@@ -58,7 +58,7 @@ class Job:
     `request`: from the widgets, without router and start. `schedules`: by role, if they differ from the preset's.
     `draft_steps`: number of drafting steps; 0 for the preset's. `reuse_bytes`: host memory for results that later
     runs can re-use. `notes`: on inputs without effect. `execution`: only `kv_dtype`; ComfyUI decides the rest.
-    `locks`: by shot, its first blocks, of an earlier run. `until_block`: the last block to make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `makes_blocks`: False if it only
+    `start_sound`: AUDIO of its clip. `clips`: by name, those wired in to show between shots. `locks`: by shot, its first blocks, of an earlier run. `until_block`: the last block to make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `makes_blocks`: False if it only
     shows locked ones. `api_prompt`: the prompt in API form; `prompt_id`, `signature`: of it, for the page.
     """
 
@@ -77,6 +77,8 @@ class Job:
     continue_from: dict[str, Any] | None = None
     start_image: Tensor | None = None
     start: StartValue | None = None
+    start_sound: Mapping[str, Any] | None = None
+    clips: Mapping[str, ClipValue] = field(default_factory=dict)
     locks: Mapping[str, KeptBlocks] = field(default_factory=dict)
     until_block: int = 0
     controlled: bool = False
@@ -197,14 +199,26 @@ def start_picture(images: Tensor, width: int, height: int) -> tuple[Tensor, tupl
     return fit(images, width, height), crop_note(images, width, height)
 
 
-def with_picture_of_start(job: Job) -> Job:
-    """Return the job with the picture of an SDVG Start moved to `start_image`."""
-    if job.start is None or job.start.how != PICTURE:
+def with_parts_of_start(job: Job) -> Job:
+    """Return the job with the clips of an SDVG Start in `clips`, and its picture in `start_image`.
+
+    Raises `BadInput` if the video then has two starts.
+    """
+    start = job.start
+    if start is None:
         return job
-    return replace(job, start=None, start_image=job.start.images)
+    job = replace(job, clips={f"#{name}": clip for name, clip in start.clips.items()})
+    if not len(start.images):
+        return replace(job, start=None)
+    if job.continue_from is not None or job.start_image is not None:
+        raise BadInput(TWO_STARTS)
+    if start.how == PICTURE:
+        return replace(job, start=None, start_image=start.images)
+    request = replace(job.request, context_blocks=start.context_blocks or None)
+    return replace(job, start_sound=start.sound, request=request)
 
 
-def footage_of(start: StartValue, width: int, height: int) -> Footage:
+def footage_of(start: StartValue | ClipValue, width: int, height: int) -> Footage:
     """Return a clip cropped at its centre and scaled to `width` x `height`, `f 3 h w`, with a note."""
     images = start.images
     rows, columns = images.shape[1:3]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +107,29 @@ class PromptEntry:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StartValue:
-    """The output of SDVG Start. `images`: `f h w c` in [0, 1], 16 frames a second. `how`: the choice of `use_as`.
+class ClipValue:
+    """A VIDEO: `images` `f h w c` in [0, 1], 16 frames a second. `sound`: an AUDIO that begins with them, or None.
 
-    `strength`: of restyling, a name or a number as text. `taken`: what a video had, such as `3 frames at 24/s`; empty for images.
+    `taken`: what the video had, such as `3 frames at 24/s`; empty for images.
+    """
+
+    images: Tensor
+    taken: str
+    sound: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StartValue:
+    """The output of SDVG Start. `images`: `f h w c` in [0, 1], 16 frames a second; none if it has only clips.
+
+    `how`: the choice of `use_as`. `strength`: of restyling, a name or a number as text. `taken`, `sound`: see `ClipValue`.
+    `clips`: by name, to show between shots. `context_blocks`: of a clip to extend, see `VideoRequest`.
     """
 
     images: Tensor
     how: str
     strength: str
     taken: str
+    sound: Mapping[str, Any] | None = None
+    clips: Mapping[str, ClipValue] = field(default_factory=dict)
+    context_blocks: int = 0

@@ -59,7 +59,7 @@ class EarlierRuns:
     def learn(self, trace: Trace, at_hand: int) -> None:
         """Take in what a run made. `at_hand`: how surely the store has it."""
         courses = list[list[int]]()
-        ends = dict[str, int]()
+        ends = clip_names(trace.asked[0])
         for asked in trace.asked:
             course = self._learn_shot(asked, trace.decisions, ends.get(asked.origin, UNKNOWN_NAME), at_hand)
             if len(course) == asked.blocks:
@@ -113,6 +113,11 @@ class EarlierRuns:
     def has(self, needs: Iterable[Names]) -> int:
         """Return how surely all of these are at hand; each under any one of its names."""
         return min((max(self.latents.get(name, ABSENT) for name in names) for names in needs), default=AT_HAND)
+
+
+def clip_names(asked: Asked) -> dict[str, int]:
+    """Return the names of the frames with which the film's clips end."""
+    return {clip: hash(("clip", words)) for clip, words in asked.signature["clips"].items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +244,7 @@ class Course:
 
 def walk_film(film: Sequence[Asked], memory: EarlierRuns) -> Iterator[list[Course]]:
     """Yield the courses of each shot, by block; of locked blocks, which stay, the name of the last one alone."""
-    ends = dict[str, Course]()
+    ends = {clip: Course(STAYS, frozenset({name})) for clip, name in clip_names(film[0]).items()}
     for asked in film:
         frame = ends.get(asked.origin, Course(STAYS, frozenset({UNKNOWN_NAME})))
         begun = Course(STAYS, frozenset(memory.start(asked, name) for name in frame.names), frame.is_lost)

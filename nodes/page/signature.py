@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.settings.request import Shot, read_shots, shots_text
+from ...sdvg_core.settings.request import Shot, ShownClip, check_names, read_shots, shots_text
 from ...sdvg_core.text.prompts import PromptSchedule, read_prompt
 from .route_inputs import OLDER_INPUTS
 
@@ -22,6 +22,9 @@ OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
 """Inputs that say what is asked of single blocks."""
 ANY_BLOCK = 0
 """Block of a prompt that may begin at any."""
+START_NODE = "SDVGStart"
+CLIP_INPUTS = "clips."
+"""Beginning of its inputs for clips that are shown between shots."""
 STARTS = ("continue_from", "start_image", "start")
 """Inputs of which one says what the film begins with."""
 UNREADABLE = (KeyError, TypeError, AttributeError, ValueError, RecursionError, BadInput)
@@ -33,7 +36,7 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
 
     `all`: hash of everything. `router`: of the router without `tau`; `tau`: None if it is not known. `scorer`: of
     what scores. `prompts`: pairs of first block, from 1 (see `ANY_BLOCK`), and hash. `strengths`: pairs of first block, from 1, and
-    strength that the lines state. `shots`: as text, see `read_shots`. `wired`: of the inputs in `OF_BLOCKS` that come
+    strength that the lines state. `shots`: as text, see `read_shots`. `clips`: hash of each that is shown, by name. `wired`: of the inputs in `OF_BLOCKS` that come
     over a wire. `rest`: of all else; `positive`: of the part of it that encodes the video's prompts, without those
     that can be read; `start`: of what the film begins with.
     """
@@ -61,9 +64,10 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
         "prompts": prompts,
         "strengths": sorted((at + 1, strength) for text in texts for at, strength in text.strengths),
         "shots": shots_text(_shots(texts)),
+        "clips": graph.clips(inputs.get("start"), (clip for text in texts for clip in text.clips)),
     }
     hashes = {"all": _hash([of_blocks, parts]), **parts}
-    start = [rest.get(name) for name in STARTS]
+    start = [rest.get(name) for name in STARTS if graph.starts(inputs.get(name))]
     return {
         **hashes,
         "positive": _hash(rest.get("positive")),
@@ -76,7 +80,7 @@ def check_lines(prompt: Mapping[str, Any], node_id: str) -> None:
     """Raise `BadInput` for lines of a sampler's prompt that cannot be read."""
     inputs = prompt[node_id]["inputs"]
     texts = _Graph(prompt).texts(inputs.get("positive"), inputs.get("prompt_schedule"))
-    read_shots(shots_text(_shots(texts)))
+    check_names(read_shots(shots_text(_shots(texts))), [clip for text in texts for clip in text.clips])
 
 
 def _shots(texts: Iterable[PromptSchedule]) -> list[Shot]:
@@ -104,6 +108,8 @@ class _Graph:
             node = self._prompt[name]
             # The page sends an empty text for the picture below some nodes, such as a video to load, once it is there.
             inputs = {key: self.value(value) for key, value in node["inputs"].items() if value != ""}
+            if node["class_type"] == START_NODE:
+                inputs = {key: value for key, value in inputs.items() if not key.startswith(CLIP_INPUTS)}
             key = PROMPTS.get(node["class_type"])
             if key and isinstance(text := inputs.get(key), str) and text.strip():
                 inputs[key] = "" if name == self._read else read_prompt(text).texts[0]
@@ -130,6 +136,23 @@ class _Graph:
             for name, value in inputs.items()
             if name not in decides and not name.startswith("policy.")
         }
+
+    def clips(self, wire: Any, shown: Iterable[ShownClip]) -> dict[str, str]:
+        """Return the hash of each clip that is shown, of those wired into the Start at the end of a wire."""
+        inputs = self._start(wire)
+        return {
+            clip.name: _hash([self.value(inputs.get(CLIP_INPUTS + clip.name[1:])), clip.part]) for clip in shown
+        }
+
+    def starts(self, wire: Any) -> bool:
+        """True if what is at the end of a wire says what the film begins with; a Start may have only clips."""
+        inputs = self._start(wire)
+        return bool(wire) and (not inputs or any(inputs.get(name) for name in ("images", "video")))
+
+    def _start(self, wire: Any) -> dict[str, Any]:
+        """Return the inputs of the Start at the end of a wire; of any other node, none."""
+        node = self._prompt[wire[0]] if isinstance(wire, list) else {}
+        return dict(node["inputs"]) if node.get("class_type") == START_NODE else {}
 
     def _prompt_node(self, wire: Any) -> str | None:
         """Return the node that encodes the prompt at the end of a wire; None for one that we cannot read."""

@@ -1,6 +1,6 @@
 // Locks: first blocks of shots, which stay as a run made them. As text they are "5:0123456789abcdef" for the first shot, or several with
 // the key of each, "0=5:0123456789abcdef, k3f=2:...". The server's reading is nodes/page/locks.py.
-import { FIRST_KEY, allRuns, keyOf, shotsOf } from "./shots.js";
+import { FIRST_KEY, allRuns, keyOf, placesOfRun } from "./shots.js";
 
 const LOCK = /^(?:([a-z0-9]{1,12})=)?([1-9][0-9]{0,5}):([0-9a-z]+)$/;
 
@@ -40,7 +40,7 @@ export function writeLocks(locks, firstKey) {
  * @param {Inputs} inputs
  */
 export function locksOf({ lock, shots }) {
-  return readLocks(lock, shots[0].key);
+  return readLocks(lock, shots[0][0]);
 }
 
 /**
@@ -50,8 +50,10 @@ export function locksOf({ lock, shots }) {
  */
 export function lockedIn(inputs) {
   return locksOf(inputs).flatMap(({ key, blocks }) => {
-    const shot = inputs.shots.find((other) => other.key === key);
-    return shot ? [{ from: shot.first, to: shot.first - 1 + Math.min(blocks, shot.count) }] : [];
+    const shot = inputs.shots.find(([other]) => other === key);
+    if (!shot) return [];
+    const [, first, count] = shot;
+    return [{ from: first, to: first - 1 + Math.min(blocks, count) }];
   });
 }
 
@@ -69,15 +71,15 @@ export function isLocked(number, inputs) {
  * @param {Inputs} inputs
  */
 export function beginOf(number, { shots }) {
-  return shotOf(number, shots).first;
+  return shotOf(number, shots)[1];
 }
 
 /**
  * @param {number} number
- * @param {FilmShot[]} shots
+ * @param {RunPlace[]} shots
  */
 function shotOf(number, shots) {
-  return shots.findLast(({ first }) => first <= number) ?? shots[0];
+  return shots.findLast(([, first]) => first <= number) ?? shots[0];
 }
 
 /**
@@ -89,15 +91,15 @@ function shotOf(number, shots) {
  * @param {Forecast | null} forecast
  */
 export function lockFor(number, inputs, run, forecast) {
-  const { key, first } = shotOf(number, inputs.shots);
-  const shots = run ? shotsOf(run) : [];
+  const [key, first] = shotOf(number, inputs.shots);
+  const shots = run ? placesOfRun(run) : [];
   const isThere = shots.some(
-    (shot) => shot.key === key && shot.first === first && number < first + shot.count,
+    ([other, at, count]) => other === key && at === first && number < first + count,
   );
   const digest = isThere ? run?.done?.digests?.[number - 1] : undefined;
   if (!digest || number > inputs.blocks || isLocked(number, inputs)) return null;
   const lock = { key, blocks: number + 1 - first, digest };
-  const firstKey = inputs.shots[0].key;
+  const [[firstKey]] = inputs.shots;
   const old = forecast?.old.find((block) => first <= block && block <= number) ?? null;
   const all = writeLocks(withLock(locksOf(inputs), key, lock), firstKey);
   return { lock: all, part: writeLocks([lock], firstKey), old };
@@ -112,14 +114,14 @@ export function lockFor(number, inputs, run, forecast) {
  * @param {Run | null} run
  */
 export function unlockFor(number, inputs, run) {
-  const { key, first, count } = shotOf(number, inputs.shots);
+  const [key, first, count] = shotOf(number, inputs.shots);
   const locks = locksOf(inputs);
   const lock = locks.find((other) => other.key === key);
   if (!lock) return null;
   const blocks = number - first; // that stay
   const digest = digestOf(run, key, lock.blocks) === lock.digest && digestOf(run, key, blocks);
   const left = digest && blocks < lock.blocks ? { key, blocks, digest } : null;
-  const firstKey = inputs.shots[0].key;
+  const [[firstKey]] = inputs.shots;
   return {
     from: left ? number : first,
     to: first - 1 + Math.min(lock.blocks, count),
@@ -135,9 +137,10 @@ export function unlockFor(number, inputs, run) {
  * @param {number} blocks
  */
 function digestOf(run, key, blocks) {
-  const shot = run ? shotsOf(run).find((other) => other.key === key) : undefined;
-  if (!shot || blocks < 1 || blocks > shot.count) return undefined;
-  return run?.done?.digests?.[shot.first - 2 + blocks];
+  const [, first = 0, count = 0] = run
+    ? (placesOfRun(run).find(([other]) => other === key) ?? [])
+    : [];
+  return blocks < 1 || blocks > count ? undefined : run?.done?.digests?.[first - 2 + blocks];
 }
 
 /**
@@ -158,8 +161,8 @@ function withLock(locks, key, lock) {
  */
 export function withoutStrays(inputs) {
   const locks = locksOf(inputs);
-  const left = locks.filter(({ key }) => inputs.shots.some((shot) => shot.key === key));
-  return left.length < locks.length ? writeLocks(left, inputs.shots[0].key) : null;
+  const left = locks.filter(({ key }) => inputs.shots.some(([other]) => other === key));
+  return left.length < locks.length ? writeLocks(left, inputs.shots[0][0]) : null;
 }
 
 /**
@@ -181,9 +184,9 @@ export function carriedLocks(text, board, next) {
  * The lock of the shot that a block is in, as a text that is the same for the same lock.
  * @param {number} number
  * @param {string} text
- * @param {FilmShot[]} shots
+ * @param {RunPlace[]} shots
  */
 export function lockAt(number, text, shots) {
-  const { key } = shotOf(number, shots);
-  return JSON.stringify(readLocks(text, shots[0].key).find((lock) => lock.key === key) ?? null);
+  const [key] = shotOf(number, shots);
+  return JSON.stringify(readLocks(text, shots[0][0]).find((lock) => lock.key === key) ?? null);
 }

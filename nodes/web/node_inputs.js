@@ -14,7 +14,7 @@ import {
   widgetOf,
 } from "./frontend.js";
 import { blocksAfresh } from "./prompt_lines.js";
-import { FIRST_KEY, shotsIn, shotsOf } from "./shots.js";
+import { FIRST_KEY, placesIn, placesOfRun } from "./shots.js";
 import { clipBlocks } from "./strip_model.js";
 import { text } from "./words.js";
 
@@ -75,14 +75,17 @@ export class NodeInputs {
     };
   }
 
-  /** The shots that begin afresh, by the prompt; where its text is not at hand, those of the run that is shown. */
+  /**
+   * The shots that begin afresh, by the prompt; where its text is not at hand, those of the run that is shown.
+   * @returns {RunPlace[]}
+   */
   shots() {
     const blocks = Number(this.read("blocks"));
     const source = this.promptSource();
     const run = this.run();
     const before = clipBlocks(this.start(), run) ?? 0;
-    if (source) return shotsIn(String(source.widget.value), blocks, before);
-    return run ? shotsOf(run) : [{ key: FIRST_KEY, first: 1, count: blocks }];
+    if (source) return placesIn(String(source.widget.value), blocks, before);
+    return run ? placesOfRun(run) : [[FIRST_KEY, 1, blocks]];
   }
 
   /** All that the strip shows of it, as one text. */

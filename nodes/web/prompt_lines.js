@@ -1,6 +1,8 @@
 // Reads and writes the lines of a prompt that say what begins at a block, such as "5: a storm", "7 strength 0.6: a lake", "9 fresh #k3f: a
 // bridge" or, for footage before a block, "12 clip #a 1.5-4.0:". Any other line belongs to the prompt before it. The server's reading is
 // sdvg_core/text/prompts.py.
+import { RATE } from "./blocks.js";
+
 const CLIP = String.raw`[ \t]+clip[ \t]+(?<name>#[^\s:]*)(?:[ \t]+(?<span>[0-9][^\s:]*))?`;
 const FRESH = String.raw`[ \t]+fresh[ \t]+(?<key>#[^\s:]*)(?:[ \t]+from[ \t]+(?<origin>#[^\s:]*))?`;
 const SHOT = String.raw`(?<cut>[ \t]+cut)?(?:${FRESH})?(?<strength>[ \t]+strength[ \t]+\S+?)?`;
@@ -54,6 +56,18 @@ export function isKey(text) {
 export function secondsIn(span) {
   const [, first, last] = span.match(SPAN) ?? [];
   return first === undefined ? null : { first, last };
+}
+
+/**
+ * The part of a clip between two seconds, as it is written: all of it without them, null where it has no frame or no end.
+ * @param {string} first
+ * @param {string} last
+ */
+export function spanBetween(first, last) {
+  const [from, to] = [first || "0", last].map((second) => Math.round(Number(second) * 1000) / 1000);
+  if (!first.trim() && !last.trim()) return "";
+  const span = `${from}-${to}`;
+  return secondsIn(span) && Math.round(to * RATE) > Math.round(from * RATE) ? span : null;
 }
 
 /**

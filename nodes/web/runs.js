@@ -1,7 +1,7 @@
 // Runs, as far as they are known: plain values. What the next one makes again, the server says.
 import { takesOf } from "./blocks.js";
 import { lockAt } from "./locks.js";
-import { shotsOf } from "./shots.js";
+import { placesOfRun } from "./shots.js";
 
 /**
  * @param {RunInfo} info
@@ -175,7 +175,7 @@ export function isAlike(run, number, now) {
   const { info, directions, takes } = run;
   const { signature, kept = "" } = info;
   if (!signature || !now.signature) return false;
-  const asked = { signature, directions, takes, kept, shots: shotsOf(run) };
+  const asked = { signature, directions, takes, kept, shots: placesOfRun(run) };
   return courseOf(asked, number) === courseOf(now, number);
 }
 

@@ -3,8 +3,13 @@
 import { isSound, keyOf, spoken } from "./shots.js";
 
 /**
- * A run: its key, what it begins with, and what its blocks are made by, one text each.
- * @typedef {{ key: string, from: string, blocks: string[] }} BoardRun
+ * A run: its key, what it begins with, the frame of the film that is its first, and what its blocks are made by, one text each.
+ * @typedef {{ key: string, from: string, frame: number, blocks: string[] }} BoardRun
+ */
+
+/**
+ * What blocks follow from: locks of shots, and whether their place in the film, as in a clip that is restyled.
+ * @typedef {{ locks?: Held["locks"], isPlaced?: boolean }} Kept
  */
 
 /** @type {WeakMap<ShotBoard, BoardRun[]>} */
@@ -27,7 +32,7 @@ function newRuns(shots) {
   let strength = "";
   for (const [i, shot] of spoken(shots).entries()) {
     const key = keyOf(shots, i);
-    if (key) runs.push({ key, from: originOf(shots, i), blocks: [] });
+    if (key) runs.push({ key, from: originOf(shots, i), frame: frameAfter(runs), blocks: [] });
     strength = shot.strength || strength;
     const words = JSON.stringify([shot.prompt, strength]);
     const makers = shot.marks.map((mark) => (mark ? `${mark.letter}${mark.take}` : ""));
@@ -35,6 +40,14 @@ function newRuns(shots) {
     runs.at(-1)?.blocks.push(...blocks);
   }
   return runs;
+}
+
+/**
+ * The frame of the film behind these runs, of which each shows three fewer if it begins with nothing before it.
+ * @param {BoardRun[]} runs
+ */
+function frameAfter(runs) {
+  return runs.reduce((sum, { from, blocks }) => sum + 12 * blocks.length - (from ? 0 : 3), 0);
 }
 
 /**
@@ -53,16 +66,18 @@ function originOf(shots, i) {
  * locked blocks does not follow from what the run began with.
  * @param {ShotBoard} board
  * @param {ShotBoard} next
- * @param {Held["locks"]} locks
+ * @param {Kept} kept
  */
-function sameBlocks(board, next, locks) {
+function sameBlocks(board, next, { locks = [], isPlaced = false }) {
   const before = new Map(runsOf(board).map((run) => [run.key, run]));
   /** @type {Map<string, { count: number, isWhole: boolean }>} */
   const same = new Map();
-  for (const { key, from, blocks } of runsOf(next)) {
+  for (const { key, from, frame, blocks } of runsOf(next)) {
     const known = before.get(key);
+    const isHere = !isPlaced || known?.frame === frame;
     const first = blocks.findIndex((block, i) => block !== known?.blocks[i]);
-    const own = known?.from === from ? (first < 0 ? blocks.length : first) : 0;
+    const isAlike = isHere && known?.from === from;
+    const own = isAlike ? (first < 0 ? blocks.length : first) : 0;
     const locked = locks.find((lock) => lock.key === key)?.blocks ?? Infinity;
     const begins = own >= locked || (same.get(from)?.isWhole ?? true);
     const count = begins ? own : 0;
@@ -75,10 +90,10 @@ function sameBlocks(board, next, locks) {
  * What another board makes anew: stretches of blocks, as its lines count, and whether all blocks of the board before are still there.
  * @param {ShotBoard} board
  * @param {ShotBoard} next
- * @param {Held["locks"]} [locks]
+ * @param {Kept} [kept]
  */
-export function changed(board, next, locks = []) {
-  const same = sameBlocks(board, next, locks);
+export function changed(board, next, kept = {}) {
+  const same = sameBlocks(board, next, kept);
   /** @type {{ from: number, to: number }[]} */
   const stretches = [];
   let start = 1;
@@ -118,7 +133,7 @@ export function keepsRuns(board, next, locks) {
  * @param {Held} held
  */
 function keepsLocked(board, next, { before, locks }) {
-  const same = sameBlocks(board, next, locks);
+  const same = sameBlocks(board, next, { locks });
   return runsOf(board).every(({ key, blocks }, i) => {
     const locked = locks.find((lock) => lock.key === key)?.blocks ?? 0;
     const stay = same.get(key)?.count ?? Infinity;
@@ -143,7 +158,7 @@ function lengthOf(board) {
 function keepsGiven(board, next, { before, locks }) {
   if (!before) return true;
   const [first] = runsOf(next);
-  const stay = sameBlocks(board, next, locks).get(first?.key)?.count ?? 0;
+  const stay = sameBlocks(board, next, { locks }).get(first?.key)?.count ?? 0;
   return first?.key === runsOf(board)[0].key && stay >= before;
 }
 

@@ -281,3 +281,48 @@ export function setClips(board, at, clips) {
     at < board.shots.length ? withShot(board, at, { clips }) : { ...board, clips },
   );
 }
+
+/**
+ * Have footage be called otherwise, or another part of it shown; shots that begin with its last frame do still.
+ * @param {ShotBoard} board
+ * @param {number} at
+ * @param {number} n which of those there
+ * @param {Footage} clip
+ */
+export function editClip(board, at, n, clip) {
+  const clips = clipsBefore(board, at);
+  /**
+   * @template {{ fresh: Fresh | null }} T
+   * @param {T} line
+   * @returns {T}
+   */
+  const renamed = (line) =>
+    line.fresh?.from === clips[n].name
+      ? { ...line, fresh: { ...line.fresh, from: clip.name } }
+      : line;
+  const { shots, later } = board;
+  const all = { ...board, shots: shots.map(renamed), later: later.map(renamed) };
+  return setClips(all, at, clips.with(n, clip));
+}
+
+/**
+ * Move footage by one place: past other footage, or to the next shot that begins afresh, or to the end.
+ * @param {ShotBoard} board
+ * @param {number} at
+ * @param {number} n which of those there
+ * @param {number} by
+ */
+export function moveClip(board, at, n, by) {
+  const clips = clipsBefore(board, at);
+  const left = clips.toSpliced(n, 1);
+  if (clips[n + by]) return setClips(board, at, left.toSpliced(n + by, 0, clips[n]));
+  const { shots } = board;
+  const places = [...shots.keys(), shots.length].filter(
+    (place) => place === 0 || !shots[place] || shots[place].fresh,
+  );
+  const to = places[places.indexOf(at) + by];
+  if (to === undefined) return board;
+  const others = clipsBefore(board, to);
+  const there = by < 0 ? [...others, clips[n]] : [clips[n], ...others];
+  return setClips(setClips(board, at, left), to, there);
+}

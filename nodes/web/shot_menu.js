@@ -7,7 +7,8 @@ import {
   removeShot,
   retakeShot,
 } from "./shot_edits.js";
-import { headShot, keyOf, keysBefore, startsAfresh, tailShot } from "./shots.js";
+import { headShot, keysBefore, startsAfresh } from "./shots.js";
+import { originText } from "./shot_sentences.js";
 import { text } from "./words.js";
 
 const FIELD = "textarea"; // of a card, where its words are typed
@@ -124,21 +125,6 @@ function originItems(view, i) {
     const name = checked ? act : text("does", { act, cost: view.cost(board) });
     return [{ text: name, checked, act: () => view.acts.write(board) }];
   });
-}
-
-/**
- * Where a shot begins, as its card says it, and as its menu does: with the last frame of another one, which is the last of its run, or of
- * footage.
- * @param {Shot[]} shots
- * @param {string} key
- */
-export function originText(shots, key) {
-  const head = shots.findIndex((_, at) => keyOf(shots, at) === key);
-  const shot = tailShot(shots, head) + 1;
-  const clip = key.slice(1);
-  return head < 0
-    ? { short: text("fromClip", { clip }), long: text("beginClip", { clip }) }
-    : { short: text("fromShot", { shot }), long: text("beginShot", { shot }) };
 }
 
 /**

@@ -168,27 +168,26 @@ export function spoken(shots) {
  * @param {string} text
  * @param {number} blocks
  * @param {number} before blocks of a clip, which the lines count too
- * @returns {FilmShot[]}
+ * @returns {RunPlace[]}
  */
-export function shotsIn(text, blocks, before) {
+export function placesIn(text, blocks, before) {
   const begins = parts(text).flatMap(({ from, fresh }) => (fresh ? { from, key: fresh.key } : []));
   const key = begins.find(({ from }) => from === 1)?.key ?? FIRST_KEY;
   const later = begins.map((begin) => ({ key: begin.key, first: begin.from - before }));
   const shots = [{ key, first: 1 }, ...later.filter(({ first }) => first > 1 && first <= blocks)];
   return shots.map((shot, i) => {
     const end = shots[i + 1]?.first ?? blocks + 1;
-    return { ...shot, count: end - shot.first };
+    return [shot.key, shot.first, end - shot.first];
   });
 }
 
 /**
  * The shots of a run, as it was asked for them.
  * @param {Run} run
- * @returns {FilmShot[]}
+ * @returns {RunPlace[]}
  */
-export function shotsOf({ info, of }) {
-  const shots = info.shots ?? [[FIRST_KEY, 1, of]];
-  return shots.map(([key, first, count]) => ({ key, first, count }));
+export function placesOfRun({ info, of }) {
+  return info.shots ?? [[FIRST_KEY, 1, of]];
 }
 
 // --- keys: of the shots that begin afresh, each a run of its own with the shots that go on with it, and of footage

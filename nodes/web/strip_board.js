@@ -2,10 +2,10 @@
 import { secondOf } from "./blocks.js";
 import { make, makeButton, nameElement } from "./dom.js";
 import { toast } from "./frontend.js";
-import { isAgain, isOld, nextTake, pictureOf } from "./strip_model.js";
+import { isAgain, isOld, nextTake } from "./strip_model.js";
 import { namesBlock } from "./prompt_lines.js";
 import { ShotCard } from "./shot_card.js";
-import { allowed, changed, keepsRuns, originsLost } from "./shot_changes.js";
+import { allowed, keepsRuns, originsLost } from "./shot_changes.js";
 import {
   cutShot,
   freshShot,
@@ -16,9 +16,10 @@ import {
   sayShot,
   splitShot,
 } from "./shot_edits.js";
-import { originText, shotItems } from "./shot_menu.js";
+import { shotItems } from "./shot_menu.js";
+import { placesOf, shotPicture } from "./shot_pictures.js";
+import { costText, originText, shotsOf } from "./shot_sentences.js";
 import {
-  countAfresh,
   headShot,
   keyOf,
   newKey,
@@ -26,11 +27,13 @@ import {
   shotAt,
   startsAfresh,
   startsOf,
+  tailShot,
   writeBoard,
 } from "./shots.js";
+import { ClipRow } from "./strip_clips.js";
 import { sayAsked } from "./strip_actions.js";
 import { openMenu } from "./strip_menu.js";
-import { stretchesText, text } from "./words.js";
+import { text } from "./words.js";
 
 const LIFE = 6000; // ms of a message
 /** @type {ShotBoard} */
@@ -74,6 +77,9 @@ export class Board {
     this.before = 0;
     /** @type {Held["locks"]} */
     this.locks = [];
+    this.isPlaced = false; // a clip is restyled, of which each shot has its stretch
+    /** @type {Omit<import("./shot_pictures.js").AskedFilm, "signature">} */
+    this.asked = { places: [], before: 0, directions: "", takes: "" };
     this.most = 0;
     this.element = make("ol", "sdvg-shots");
     this.last = make("li", "sdvg-add");
@@ -82,6 +88,7 @@ export class Board {
     });
     this.last.append(this.add);
     this.element.append(this.last);
+    this.clips = new ClipRow(this);
   }
 
   /**
@@ -93,6 +100,10 @@ export class Board {
     this.key = newKey(this.board);
     this.before = state.before;
     this.locks = state.locks;
+    this.isPlaced = state.start.restyle;
+    const { directions = "", takes = "" } = state.values ?? {};
+    const places = placesOf(this.board.shots, state.before);
+    this.asked = { places, before: state.before, directions, takes };
     this.most = state.most;
     const { shots } = this.board;
     while (this.cards.length > shots.length) this.cards.pop()?.element.remove();
@@ -100,6 +111,7 @@ export class Board {
     this.element.setAttribute("aria-label", text("shots"));
     const starts = startsOf(shots);
     for (const [i, shot] of shots.entries()) this.draw(i, shot, starts[i], state);
+    this.clips.show();
     const isAllowed = shots.length ? this.allow(this.withOneMore()) : undefined;
     this.offer(this.add, text("addShot"), isAllowed);
   }
@@ -111,9 +123,9 @@ export class Board {
     return insertShot(this.board, shots.length, isFresh ? this.key : "");
   }
 
-  /** How many shots there are; 0 if the text cannot be shown as cards. */
+  /** How many cards there are; 0 if the text cannot be shown as cards. */
   get count() {
-    return this.cards.length;
+    return this.cards.length + this.clips.cards.length;
   }
 
   /** The whole prompt with the words that are typed on a card, and not entered yet; null without any. */
@@ -158,12 +170,11 @@ export class Board {
     const last = to - this.before;
     const made = Math.max(0, to - Math.max(from, this.before + 1) + 1); // by the run
     const second = secondOf(first, start);
-    const place = { first, last, before: this.before };
     const fixed = this.fixedTo(i);
-    const inFilm = run && made ? pictureOf(place, run, signature) : undefined;
+    const asked = { ...this.asked, signature };
+    const inFilm = run && made ? shotPicture({ first, last }, run, asked, forecast) : undefined;
     const trial = made ? this.acts.trial(last) : undefined;
-    const event = trial ?? inFilm;
-    const shown = event?.number ?? last;
+    const event = trial ?? inFilm?.event;
     if (isKnown || !run) this.cards[i].drawThumb(event);
     this.cards[i].draw({
       number: i + 1,
@@ -180,8 +191,8 @@ export class Board {
       least: Math.max(1, fixed - from + 1 - (shot.marks.length - made)),
       most: this.mostOf(made),
       lasts: to < fixed,
-      again: isAgain(forecast, shown),
-      old: !trial && isOld(forecast, shown),
+      again: isAgain(forecast, trial ? last : (inFilm?.at ?? last)),
+      old: !trial && Boolean(inFilm?.old),
       oldLast: isOld(forecast, last),
     });
     this.drawButtons(i, shot);
@@ -203,7 +214,7 @@ export class Board {
   drawButtons(i, shot) {
     const card = this.cards[i];
     const retaken = this.retaken(i);
-    const isLast = i + 1 === this.cards.length;
+    const isLast = tailShot(this.board.shots, i) === i;
     const take = text("another", { take: this.nextTake(i) });
     const act = isLast ? text("retakeLast") : text("retake");
     this.offer(card.take, take, retaken, act, text("unlockFirst"));
@@ -303,27 +314,7 @@ export class Board {
    * @param {ShotBoard} board
    */
   cost(board) {
-    const { stretches, adds } = changed(this.board, board, this.locks);
-    const comma = text("comma");
-    const blocks = stretchesText(
-      stretches.map(({ from, to }) => ({ from: from - this.before, to: to - this.before })),
-    );
-    const length = this.lengthText(board);
-    if (!blocks) return length || text("free");
-    const act = adds ? text("adds", { blocks }) : text("remakes", { blocks });
-    return [act, length].filter(Boolean).join(comma);
-  }
-
-  /**
-   * By how many frames an edit changes the film's length, though it has as many blocks; empty if it does not.
-   * @param {ShotBoard} board
-   */
-  lengthText({ shots }) {
-    /** @param {Shot[]} all */
-    const blocksIn = (all) => all.reduce((sum, { marks }) => sum + marks.length, 0);
-    const fewer = 3 * (countAfresh(shots) - countAfresh(this.board.shots));
-    if (!fewer || blocksIn(shots) !== blocksIn(this.board.shots)) return "";
-    return text(fewer > 0 ? "shorter" : "longer", { frames: Math.abs(fewer) });
+    return costText(this.board, board, this);
   }
 
   /**
@@ -412,10 +403,8 @@ export class Board {
   write(board) {
     const lost = originsLost(this.board, board);
     this.acts.write(board);
-    for (const key of lost) {
-      const shot = board.shots.findIndex((_, i) => keyOf(board.shots, i) === key) + 1;
-      if (shot) toast("info", text("lostOrigin", { shot }), text("lostOriginDetail"), LIFE);
-    }
+    for (const shot of shotsOf(board, lost))
+      toast("info", text("lostOrigin", { shot }), text("lostOriginDetail"), LIFE);
   }
 
   /**

@@ -119,7 +119,7 @@ export function pictureOf({ first, last, before }, run, now) {
  * @param {Signature} signature
  * @param {number} block
  */
-function lineAt({ prompts, positive }, block) {
+export function lineAt({ prompts, positive }, block) {
   return prompts.findLast(([from]) => from <= block)?.[1] ?? positive;
 }
 

@@ -95,11 +95,11 @@ class VideoRequest:
         help="go on from a clip: latents.safetensors, a video, or a folder of pictures (16 a second)",
         metavar="CLIP",
     )
-    context_blocks: int = setting(
-        0,
+    context_blocks: int | None = setting(
+        None,
         least=0,
         most=MOST_BLOCKS,
-        help="last blocks of the clip to go on from that the models remember, within their windows; 0: all",
+        help="last blocks of the clip to go on from that the models remember, within their windows; 0 for all",
         metavar="N",
         of_files=False,
     )

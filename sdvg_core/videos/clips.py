@@ -88,10 +88,14 @@ def place_clips(request: VideoRequest, shots: Sequence[Shot], stop: int) -> tupl
     """Return the clips that are shown, each with the key of the shot after it, or nothing; and a note on others.
 
     `shots`: those that are made. `stop`: number of blocks, with those of a clip that is continued. Raises
-    `BadInput` for a clip within a shot.
+    `BadInput` for a clip within a shot, and for a shot or clip with the name of the shot that goes on.
     """
-    keys = {shot.start: shot.key for shot in shots} | {stop: ""}
     clips = read_clips(request.shown_clips)
+    first = shots[0].key
+    if first in (*(shot.key for shot in shots[1:]), *(clip.name for clip in clips)):
+        fault = f"the clip to continue is the shot {first}, and the film shows another {first}"
+        raise BadInput(f"{fault}; give it another name")
+    keys = {shot.start: shot.key for shot in shots} | {stop: ""}
     placed = []
     for clip in clips:
         if clip.start > stop:

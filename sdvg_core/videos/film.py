@@ -66,13 +66,14 @@ class FilmBlock:
 class ResolvedFilm:
     """A film that its models can make.
 
-    `request`: for all of it. `runs`: one at least, in order. `clips`: shown as they are, in order. `more`: notes on
-    the film.
+    `request`: for all of it. `runs`: one at least, in order. `clips`: shown as they are, in order. `is_trial`: of
+    one shot, without the clips beside it. `more`: notes on the film.
     """
 
     request: VideoRequest
     runs: tuple[ResolvedRequest, ...]
     clips: tuple[FilmClip, ...] = ()
+    is_trial: bool = False
     more: tuple[str, ...] = ()
 
     @property
@@ -136,10 +137,11 @@ class ResolvedFilm:
         number, within = self._place(block)
         wanted = {number}
         for at in range(number, 0, -1):
-            if at in wanted and (origin := self.runs[at].shot.origin):
-                wanted.add(next(of for of, run in enumerate(self.runs) if run.shot.key == origin))
+            if at in wanted:
+                origin = self.runs[at].shot.origin
+                wanted |= {of for of, run in enumerate(self.runs[:at]) if run.shot.key == origin}
         runs = [run.up_to(within) if at == number else run for at, run in enumerate(self.runs) if at in wanted]
-        return replace(self, runs=tuple(runs))
+        return replace(self, runs=tuple(runs), is_trial=True)
 
     def _place(self, block: int) -> tuple[int, int]:
         """Return the run that makes a block of the film, and the block's number there, from 1.
@@ -193,11 +195,11 @@ class ResolvedFilm:
 
         `stop`: as of `play`. A film whose last block is made is shown to its end.
         """
-        last_frames: dict[str, Tensor] = {}
+        last_frames = {clip.name: in_levels(clip.last_frame) for clip in self.clips}
         for number, (resolved, run) in enumerate(zip(self.runs, runs, strict=True)):
             if number and stop():
                 return
-            yield from self._show_clips(resolved.shot.key, last_frames)
+            yield from self._show_clips(resolved.shot.key)
             origin = resolved.shot.origin
             if isinstance(resolved.start, FrameStart):
                 begins = resolved.start.clip(last_frames[origin], run.engine.codec, run.plan)
@@ -213,17 +215,16 @@ class ResolvedFilm:
                     yield FilmBlock(number, shown, frames)
             last_frames[resolved.shot.key] = in_levels(frames[:, -1:])
         if shown.history.frames == runs[-1].plan.stop:
-            yield from self._show_clips("", last_frames)
+            yield from self._show_clips("")
 
     def name_of(self, part: FilmBlock | FilmFootage) -> str:
         """Return the name of the shot or clip of a part of the film."""
         return part.name if isinstance(part, FilmFootage) else self.runs[part.run].shot.key
 
-    def _show_clips(self, before: str, last_frames: dict[str, Tensor]) -> Iterator[FilmFootage]:
-        """Yield the clips before a shot, or at the end. `last_frames`: by name; theirs are added."""
+    def _show_clips(self, before: str) -> Iterator[FilmFootage]:
+        """Yield the clips before a shot, or at the end."""
         for clip in self.clips:
-            if clip.before == before:
-                last_frames[clip.name] = clip.last_frame
+            if clip.before == before and not self.is_trial:
                 yield from clip.pieces()
 
 

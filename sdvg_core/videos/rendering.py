@@ -8,7 +8,6 @@ from itertools import accumulate
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from ..decoders.open import FAST_NOTE
 from ..devices.device import device_clock, versions_on
@@ -19,7 +18,7 @@ from ..files.outputs import BLOCKS_FOLDER, LATENTS, REPORT, ROUTE_PICTURE, VIDEO
 from ..files.video import Mp4Writer
 from ..loading.load import Models
 from ..report.assemble import assemble_report, notes_on
-from ..report.joins import joins, levels_of
+from ..report.joins import joins
 from ..report.picture import route_picture
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport
@@ -31,6 +30,7 @@ from .blocks import BlockFiles
 from .clips import add_film_sound
 from .film import FilmBlock, ResolvedFilm
 from .fingerprint import MOST_DIFFERENCES
+from .tape import Tape
 
 
 def render_blocks(
@@ -103,22 +103,6 @@ def render_blocks(
         frames=tape.frames,
         joins=joins([torch.cat(of_part).cpu() for of_part in tape.levels.values()]),
     )
-
-
-class Tape:
-    """What a video shows, by the names of its shots and clips, in order: numbers of frames, and their levels."""
-
-    def __init__(self, *, measured: bool) -> None:
-        """`measured`: whether levels are needed."""
-        self.frames: dict[str, int] = {}
-        self.levels: dict[str, list[Tensor]] = {}
-        self._measured = measured
-
-    def add(self, name: str, frames: Tensor) -> None:
-        """Add frames `1 f c h w` of a shot or clip."""
-        self.frames[name] = self.frames.get(name, 0) + frames.shape[1]
-        if self._measured:
-            self.levels.setdefault(name, []).append(levels_of(frames))
 
 
 def _save_shots(path: Path, film: ResolvedFilm, made: Sequence[tuple[Block, ...]], digest: str) -> None:

@@ -205,6 +205,7 @@ def test_other_kinds_are_refused_as_transformers(tmp_path, kind, names):
 def test_doctor_recognises_other_kinds(tmp_path, kind, names):
     facts = inspect_file(save(tmp_path / "given.safetensors", dict.fromkeys(names, ONE)))
     assert (facts["kind"], facts["would load"], facts["preset"], facts["notes"]) == (kind, "no", "", "")
+    assert facts["values"] == "", "as they were not read to the end"
     assert "; " in facts["reason"]
 
 

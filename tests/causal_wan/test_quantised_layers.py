@@ -233,10 +233,12 @@ def six_bits() -> dict[str, torch.Tensor]:
 
 
 def test_six_bits_are_refused_by_an_older_kitchen(tmp_path, monkeypatch):
-    """Catches six bits read as four, as they have one name."""
+    """Catches six bits read as four, as they have one name, and four refused as six."""
     path = save(tmp_path / "q.safetensors", six_bits())
+    four = save(tmp_path / "four.safetensors", quantised_state("w4a8"))
     layouts = dict.fromkeys((form.layout for form in FORMATS.values()), object)
     monkeypatch.setattr(kitchen, "_kitchen", lambda: SimpleNamespace(**layouts))
+    open_wan(four)
     with pytest.raises(BadInput, match="6 bits"):
         open_wan(path)
 

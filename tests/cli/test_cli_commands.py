@@ -101,7 +101,9 @@ def test_doctor_says_what_a_folder_lacks(tmp_path, files, capsys):
 def test_doctor_names_a_smaller_file_to_get(tmp_path, capsys):
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     fp8 = "krea-realtime-video-14b-fp8-e4m3fn.safetensors (14.3 GB) from 6chan/krea-realtime-video-fp8"
-    assert f"; for a smaller card {fp8}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"; for a smaller card {fp8}" in printed
+    assert "doctor --fetch" in printed
 
 
 @pytest.mark.parametrize("form", ["", *QUANTISED_FORMATS])
@@ -233,9 +235,10 @@ def test_racing_videos_equal_those_made_alone(tmp_path, monkeypatch):
 
 def test_doctor_reads_weights_by_their_endings(files, tmp_path, capsys):
     """The kind: what one command takes and another refuses."""
-    shutil.copy(files.target, tmp_path / "T.SAFETENSORS")
-    assert main(["doctor", str(tmp_path / "T.SAFETENSORS")]) == 0
-    assert "kind         causal Wan 2.1 transformer" in capsys.readouterr().out
+    for name in ("T.SAFETENSORS", "t.sft"):
+        shutil.copy(files.target, tmp_path / name)
+        assert main(["doctor", str(tmp_path / name)]) == 0
+        assert "kind         causal Wan 2.1 transformer" in capsys.readouterr().out
     for name in ("report.json", "clip.mp4"):
         (tmp_path / name).write_text("{}")
         assert f"{name} is no weight file; give .safetensors" in refused(capsys, ["doctor", str(tmp_path / name)])

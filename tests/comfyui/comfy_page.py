@@ -39,6 +39,10 @@ def inputs_of(spec, prefix=""):
         if given[0] == "COMFY_DYNAMICCOMBO_V3":
             for option in given[1]["options"]:
                 inputs |= inputs_of(option["inputs"], f"{prefix}{name}.")
+        if given[0] == "COMFY_AUTOGROW_V3":
+            template = given[1]["template"]
+            (grown,) = inputs_of(template["input"]).values()
+            inputs |= {f"{prefix}{name}.{slot}": grown for slot in template["names"]}
     return inputs
 
 
@@ -71,6 +75,7 @@ PURE = (
     "runs.js",
     "shot_changes.js",
     "shot_edits.js",
+    "shot_pictures.js",
     "shots.js",
     "strip_model.js",
 )

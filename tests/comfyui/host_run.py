@@ -106,7 +106,7 @@ def with_inputs(job, **changes):
 
 def video_of(job):
     """Run a job."""
-    frames, latent, report, _ = run_job(job)
+    frames, latent, report, *_ = run_job(job)
     return frames, latent["samples"], report
 
 

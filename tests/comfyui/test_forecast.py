@@ -172,7 +172,7 @@ def asked(**changes):
     kept, _, lock = changes.pop("lock", "").partition(":")
     values = {"blocks": 6, "known": True, "directions": ROUTE, "first": int(kept or 0) + 1, **changes}
     values["target_steps"] = STEPS
-    signature |= {"strengths": (), "start": ""}  # of lines; of what the film begins with
+    signature |= {"strengths": (), "start": "", "clips": {}}  # of lines; of what the film begins with
     return Asked(signature=signature, route=route, takes=takes, lock=lock, **values)
 
 

@@ -11,7 +11,7 @@ import torch
 from host_run import make_job, with_inputs
 from host_tiny import generator_of
 from sdvg_pack.nodes.host.conditioning import with_lines, with_text
-from sdvg_pack.nodes.host.sockets import PromptEntry
+from sdvg_pack.nodes.host.sockets import PICTURE, ClipValue, PromptEntry, StartValue
 from sdvg_pack.nodes.run import JOINS_NOTE, run_job
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.text.prompts import read_prompt
@@ -46,7 +46,7 @@ class Film:
     """What a sampler gives. `shots`: latents by key of the shot."""
 
     def __init__(self, job, locks=""):
-        self.frames, self.latent, self.report, self.live = run_job(job, locks)
+        self.frames, self.latent, self.report, self.live, self.sound = run_job(job, locks)
         begins = shots_in(self.latent, self.latent["samples"])
         stops = [*(shot.first for shot in begins[1:]), None]
         self.shots = {
@@ -194,3 +194,70 @@ def test_control_of_one_clip_is_refused_for_shots(parts):
     prompts = (PromptEntry(0, [[embedding, {**extras, **control}]], ""),)
     with pytest.raises(BadInput, match="fresh shots; write cut"):
         run_job(with_inputs(job, prompts=prompts))
+
+
+CLIPS_FILM = "a red ball\n3 clip #clip1 0.5-1.5:\n3 fresh #b from #clip1: a blue ring\n5 clip #clip2:"
+
+
+def clip_value(frames, seed, sample_rate=None):
+    """Return a clip of random pictures, with a sound of its own if it has a sample rate."""
+    pictures = torch.rand(frames, 32, 32, 3, generator=generator_of(seed))
+    if sample_rate is None:
+        return ClipValue(pictures, "")
+    wave = torch.rand(1, 2, frames * sample_rate // 16, generator=generator_of(seed))
+    return ClipValue(pictures, "", {"waveform": wave, "sample_rate": sample_rate})
+
+
+@pytest.fixture(scope="module")
+def clips():
+    return {"clip1": clip_value(32, 1, 48000), "clip2": clip_value(10, 2)}
+
+
+def start_of(clips):
+    """Return the output of an SDVG Start with clips alone."""
+    return StartValue(torch.zeros(0, 1, 1, 3), PICTURE, "", "", clips=clips)
+
+
+def test_clips_are_shown_as_they_are_between_shots(parts, clips):
+    """Catches: footage that is encoded, cut elsewhere, or shown twice; its sound at another time."""
+    film = Film(film_job(parts, CLIPS_FILM, "tdtd", start=start_of(clips)))
+    first, second = (clip.images for clip in clips.values())
+    assert torch.equal(film.frames[21 : 21 + 16], first[8:24])
+    assert torch.equal(film.frames[-10:], second)
+    assert len(film.frames) == 21 + 16 + 24 + 10
+    wave = film.sound["waveform"]
+    assert film.sound["sample_rate"] == 48000
+    assert wave.shape == (1, 2, len(film.frames) * 3000)
+    assert torch.equal(wave[..., 21 * 3000 : 37 * 3000], clips["clip1"].sound["waveform"][..., 24000:72000])
+    assert not wave[..., : 21 * 3000].any()
+    assert not wave[..., 37 * 3000 :].any()
+    last = first[23:24].mul(255).round().div(255)
+    alone = Film(film_job(parts, "1 fresh #b: a blue ring", "td", start_image=last))
+    assert torch.equal(film.shots["#b"], alone.shots["#b"])
+    assert [clip["name"] for clip in film.report.settings["clips"]] == ["#clip1", "#clip2"]
+
+
+def test_trial_of_a_shot_shows_no_clip(parts, clips):
+    """And begins with the last frame of one as the film does. Catches: the shot of a clip that is not shown."""
+    film = Film(film_job(parts, CLIPS_FILM, "tdtd", start=start_of(clips)))
+    trial = Film(film_job(parts, CLIPS_FILM, "tdtd", start=start_of(clips), until_block=4))
+    assert torch.equal(trial.frames, film.frames[37:61])
+
+
+@pytest.mark.parametrize(
+    "text, wired, fault",
+    [
+        ("a\n2 clip #clip1:\n2 fresh #b: b", (), "#clip1, which is not wired in"),
+        ("a\n2 clip #clip1:", ("clip1",), "which begins no fresh shot"),
+        ("a\n3 clip #clip1 1-9:", ("clip1",), "ends after 2 seconds"),
+    ],
+)
+def test_clip_that_cannot_be_shown_is_refused(parts, clips, text, wired, fault):
+    start = start_of({name: clips[name] for name in wired}) if wired else None
+    with pytest.raises(BadInput, match=fault):
+        run_job(film_job(parts, text, "td", start=start))
+
+
+def test_clip_that_no_line_shows_is_noted(parts, clips):
+    report = Film(film_job(parts, "a red ball", "t", start=start_of(clips))).report
+    assert any(note.startswith("Not shown, as no line names it: #clip1, #clip2") for note in report.notes)

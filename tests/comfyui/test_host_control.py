@@ -175,7 +175,7 @@ def test_control_keeps_its_place_after_a_lock(parts, tmp_path, monkeypatch):
     monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
     clip = StartValue(CLIP[:5], EXTEND, "", "")
     job = with_inputs(job_of(parts, positive(parts)), blocks=3, start=clip)
-    frames, latent, _, live = run_job(job)
+    frames, latent, _, live, _ = run_job(job)
     again = run_job(job, f"2:{live.done['digests'][1]}")
     assert torch.equal(again[1]["samples"], latent["samples"])
     assert torch.equal(again[0], frames)

@@ -156,7 +156,7 @@ def load_tae(dtype=torch.float32, *, encoder=True):
 
 
 def made(parts, **changes):
-    frames, latent, report, _ = run_job(make_job(parts, script=ROUTE, **changes))
+    frames, latent, report, *_ = run_job(make_job(parts, script=ROUTE, **changes))
     return frames, latent["samples"], report
 
 

@@ -65,6 +65,13 @@ def test_extended_clip_keeps_its_frames(server):
     assert any("21 frames at 16/s" in note for note in record["notes"])
 
 
+def test_extended_clip_is_remembered_as_asked(server):
+    """Which blocks the models then see: tests/videos/test_context_blocks.py. Catches: an input that is not read."""
+    *_, record = made(server, twice({"use_as": "extend", "use_as.context_blocks": 1}))
+    assert record["request"]["context_blocks"] == 1
+    assert any("the models remember the last 1." in note for note in record["notes"])
+
+
 def add_stream(file, *, rate, pix_fmt):
     """Add a stream of 32 x 32 pixels without losses."""
     stream = file.add_stream("ffv1", rate=rate)

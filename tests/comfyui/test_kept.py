@@ -57,7 +57,7 @@ def kept(parts):
     """What names the first blocks of a video, its frames and its latents."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(reuse, "STORE", Store(0))
-        frames, latent, _, live = run_job(make_job(parts))
+        frames, latent, _, live, _ = run_job(make_job(parts))
     return text_of(live, KEEP), frames, latent["samples"]
 
 
@@ -73,7 +73,7 @@ def folder():
 class Made:
     """What a sampler gives."""
 
-    def __init__(self, frames, latent, report, live):
+    def __init__(self, frames, latent, report, live, sound):
         self.frames = frames
         self.latents = latent["samples"]
         self.report = report
@@ -415,7 +415,7 @@ def test_full_disk_leaves_no_half_lock(parts, kept, tmp_path, monkeypatch):
 
     monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
     monkeypatch.setattr(store, "save_latents", fill)
-    *_, live = run_job(make_job(parts))
+    *_, live, _ = run_job(make_job(parts))
     with pytest.raises(BadInput, match="No space left on device"):
         run_job(make_job(parts), text_of(live, KEEP))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -374,7 +374,7 @@ def test_notes_on_loras_are_shown_at_the_sampler(loras, parts):
     prompt = upstream(only("style.safetensors"), only("old.safetensors"))
     job = make_job(parts, script="ra", api_prompt=prompt, node_id="7:2")
     notes = notes_on_loras(prompt, "7:2", job.models)["drafter"]
-    _, _, report, live = run_job(job)
+    _, _, report, live, _ = run_job(job)
     assert {word for word in ("style", "old") if any(word in note for note in notes)} == {"style", "old"}
     assert [note for note in notes if note not in report.notes] == []
     assert [note for note in notes if note not in live.begin["note"]] == []

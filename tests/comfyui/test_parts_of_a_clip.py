@@ -35,7 +35,7 @@ HALF_A_LEVEL = 0.5 / 255
 class Part:
     """What a sampler gave; `new`: its frames without those of the clip that it goes on from."""
 
-    def __init__(self, frames, latent, report, live):
+    def __init__(self, frames, latent, report, live, sound):
         self.frames = frames
         self.latent = latent
         self.report = report

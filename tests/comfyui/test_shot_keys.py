@@ -1,6 +1,7 @@
 """Shots that begin afresh, and footage between shots, run by node: what their lines mean, what an edit remakes."""
 
 import random
+from itertools import chain
 
 import pytest
 from comfy_page import PLAY, call, write_modules
@@ -52,7 +53,18 @@ def shots_of(text, blocks):
         "cuts": [start + 1 for start in prompt.cuts if 0 < start < blocks],
         "keys": [fresh[start].key if start in fresh else None for start in starts],
         "origins": [fresh[start].origin if start in fresh else "" for start in starts],
+        "clips": [
+            [[clip.name, clip.part] for clip in prompt.clips if clip.start == start - 1]
+            for start in (*starts, blocks + 1)
+        ],
     }
+
+
+def is_placed(text, blocks):
+    """Return whether footage stands before shots that begin afresh, and after the last block, alone."""
+    prompt = read_prompt(text)
+    begins = [shot.start for shot in prompt.shots]
+    return all(clip.start in begins or clip.start >= blocks for clip in prompt.clips)
 
 
 WORDS = ("", " ", "a sea", "16:9", "fresh", "#a", "cut", "\u3000", "a\u2028b")
@@ -66,6 +78,14 @@ HEADS += (
     " fresh #d strength 0.3",
     " from #a",
 )
+CLIPS = (
+    " clip #p:",
+    "\tclip  #q 0.5-2 :",
+    " clip #r 1.25-20.0: ",
+    " clip #a:",
+    " clip #s 2:",
+    " clip #t: sea",
+)
 
 
 def random_text(draw):
@@ -74,6 +94,7 @@ def random_text(draw):
     block = 1 if lines[0].strip() else 0
     for _ in range(draw.randrange(5)):
         block += draw.choice((1, 1, 2, 3))
+        lines += [f"{block}{clip}" for clip in CLIPS if draw.random() < 0.05]
         words = draw.choice((*WORDS, "5: fog"))
         lines.append(f"{draw.choice(('', ' '))}{block}{draw.choice(HEADS)}:{draw.choice(('', ' '))}{words}")
         lines += [draw.choice(WORDS)] * draw.randrange(2)
@@ -86,14 +107,19 @@ def test_page_and_server_read_lines_alike(modules):
     texts = [random_text(draw) for _ in range(3000)]
     cases = [{"text": text, "blocks": 9} for text in texts]
     count = 0
+    clips = 0
     for text, shown in zip(texts, call(modules, SHOWN, cases), strict=True):
         expected = shots_of(text, 9)
         if expected is None:  # a text without words, for example
             continue
+        assert (shown is not None) == is_placed(text, 9), text
+        if shown is None:
+            continue
         count += 1
-        assert shown is not None, text
+        clips += len([*chain.from_iterable(shown["clips"])])
         assert {name: shown[name] for name in expected} == expected, text
     assert count > 300
+    assert clips > 30
 
 
 # Edits that are allowed, each with the values before and after it, and what it says it remakes.
@@ -114,7 +140,7 @@ ACTS = """({ values, before, lock, edits }) => {
     const [was, now] = [board, next].map((one) => js.writeBoard(one));
     const again = JSON.stringify(js.readBoard(now, before));
     if (again !== JSON.stringify(next)) throw new Error(`${name} ${i} ${filled}: ${JSON.stringify(next)} ${again}`);
-    seen.push({ name, was, now, wasLocked, nowLocked: lock, ...js.changed(board, next, locks) });
+    seen.push({ name, was, now, wasLocked, nowLocked: lock, ...js.changed(board, next, { locks }) });
     board = next;
   });
   return seen;
@@ -227,6 +253,28 @@ def test_locked_blocks_stay_through_every_edit(modules, lock):
     assert moved
 
 
+# An edit of four shots of two blocks, and the blocks that it remakes where each has its stretch of a restyled clip.
+PLACED = [
+    ('js.moveShot(board, 1, 2, "#n")', [[3, 6]]),
+    ("js.retakeShot(board, 1)", [[3, 4]]),
+    ("js.removeShot(board, 0)", [[1, 6]]),
+    ("js.insertShot(board, 4, '#n')", [[9, 11]]),
+    ("js.beginFrom(board, 1, '#0')", [[3, 8]]),  # three frames more, so the others begin later
+]
+
+
+def test_restyled_shots_follow_from_their_place(modules):
+    """Catches: a shot of a restyled clip that is said to stay as it is moved, and then is made of other frames."""
+    edits = ", ".join(f"(board) => {edit}" for edit, _ in PLACED)
+    source = f"""(i) => {{
+      const text = "a\\n3 fresh #b: b\\n5 fresh #c: c\\n7 fresh #d: d";
+      const board = js.readBoard({{ text, blocks: 8, directions: "", takes: "" }});
+      const {{ stretches }} = js.changed(board, [{edits}][i](board), {{ isPlaced: true }});
+      return stretches.map(({{ from, to }}) => [from, to]);
+    }}"""
+    assert call(modules, source, list(range(len(PLACED)))) == [stretches for _, stretches in PLACED]
+
+
 def lines_after(modules, lines, *edits, blocks=8):
     """Return the lines of a text after edits of its cards."""
     values = {"text": "\n".join(lines), "blocks": blocks, "directions": "", "takes": ""}
@@ -336,6 +384,41 @@ def test_footage_stays_in_its_place(modules):
     moved = lines_after(modules, FILM_WITH_CLIPS, ["moveShot", 1, 0, "#n"])
     assert moved[:3] == ("1 clip #q 1.5-4.0:", "1 clip #r:", "1 fresh #b from #r: b")
     assert moved[3:5] == ("3 clip #p:", "3 fresh #0: a")
+
+
+def test_footage_is_moved_renamed_and_cut(modules):
+    """Catches: a shot that loses its beginning with the clip's name, a clip before a shot that goes on."""
+    to_end = lines_after(modules, FILM_WITH_CLIPS, ["moveClip", 1, 1, 1])
+    assert to_end[2:] == ("3 clip #q 1.5-4.0:", "3 fresh #b: b", "5: c", "9 clip #r:", "9 clip #s:", "12 clip #t:")
+    back = lines_after(modules, FILM_WITH_CLIPS, ["moveClip", 1, 1, -1], ["moveClip", 1, 0, -1])
+    assert back[:4] == ("1 clip #p:", "1 clip #r:", "1: a", "3 clip #q 1.5-4.0:")
+    assert lines_after(modules, FILM_WITH_CLIPS, ["moveClip", 0, 0, -1]) == FILM_WITH_CLIPS
+    named = lines_after(modules, FILM_WITH_CLIPS, ["editClip", 1, 1, {"name": "#z", "span": "0-2"}])
+    assert named[3:5] == ("3 clip #z 0-2:", "3 fresh #b from #z: b")
+    assert lines_after(modules, FILM_WITH_CLIPS, ["setClips", 1, []])[2] == "3 fresh #b: b"
+
+
+SPANS = [
+    ("", "", ""),
+    ("1.5", "4", "1.5-4"),
+    ("", "2", "0-2"),
+    ("0", "0.0625", "0-0.063"),
+    ("1e1", "12.12345", "10-12.123"),
+    ("4", "1.5", None),
+    ("1", "1.01", None),
+    ("2", "", None),
+    ("-1", "2", None),
+    ("1", "99999", None),
+    ("x", "2", None),
+]
+
+
+def test_part_of_a_clip_is_one_that_the_server_reads(modules):
+    """Catches: a part without a frame, or with more digits than a line has."""
+    parts = call(modules, "([first, last]) => js.spanBetween(first, last)", [span[:2] for span in SPANS])
+    assert parts == [part for *_, part in SPANS]
+    for part in filter(None, parts):
+        assert read_prompt(f"a\n2 clip #a {part}:").clips[0].part == part
 
 
 # A film (f: a shot that begins afresh), the card of a menu, the new shot, and whether that begins afresh.

@@ -74,8 +74,7 @@ SHOTS = [
 
 
 def test_shots_of_a_text_count_blocks_of_the_video(modules):
-    source = """([text, blocks, before]) =>
-      js.shotsIn(text, blocks, before).map(({ key, first, count }) => [key, first, count])"""
+    source = "(given) => js.placesIn(...given)"
     assert call(modules, source, [case[:3] for case in SHOTS]) == [shots for *_, shots in SHOTS]
 
 
@@ -85,8 +84,7 @@ DIGESTS = list("abcdefghi")
 
 def asked(lock, shots=FILM):
     """Return what is asked of a video with these shots."""
-    named = [{"key": key, "first": first, "count": count} for key, first, count in shots]
-    return {"lock": lock, "blocks": sum(count for *_, count in shots), "shots": named}
+    return {"lock": lock, "blocks": sum(count for *_, count in shots), "shots": shots}
 
 
 LOCKED = [
@@ -221,7 +219,7 @@ def test_edits_leave_locked_blocks_alone(modules):
       const next = js[name](board, ...given);
       const locks = js.readLocks(lock, "#0");
       if (!js.allowed(board, next, { before: 0, locks }, 60)) return [false, null];
-      return [true, js.changed(board, next, locks).stretches.map(({ from, to }) => [from, to])];
+      return [true, js.changed(board, next, { locks }).stretches.map(({ from, to }) => [from, to])];
     }"""
     seen = call(modules, source, [case[:2] for case in EDITS])
     for (may, remade), (lock, edit, expected, blocks) in zip(seen, EDITS, strict=True):

@@ -225,7 +225,7 @@ LINES = (
 
 def test_page_reads_the_lines_that_the_server_reads(modules):
     """Catches: a shot of the server's that the cards show as text, so that it cannot be moved, cut or locked."""
-    source = "(line) => js.parts(`first\\n${line}`).map(({ from, head }) => [from, js.headParts(head).cut])"
+    source = "(line) => js.parts(`first\\n${line}`).map(({ from, cut }) => [from, cut])"
     for line, (_, *begun) in zip(LINES, call(modules, source, LINES), strict=True):
         read = read_prompt(f"first\n{line}")
         assert begun == [[start + 1, start in read.cuts] for start, _ in read.entries[1:]], line

@@ -15,7 +15,7 @@ const toast = { add: ({ detail }) => messages.push(detail) };
 globalThis.app = { extensionManager: { setting: { get: () => "en" }, toast } };
 const { StripActions } = await import("./strip_actions.js");
 const written = [];
-const shots = [{ key: "#0", first: 1, count: 9 }];
+const shots = [["#0", 1, 9]];
 const values = { lock: "3:a", blocks: 9, directions: "", takes: "", start: {}, shots };
 const strip = {
   inputs: { now: () => values, write: (...change) => written.push(change), refuseWired: () => false },

@@ -54,7 +54,7 @@ def test_blocks_begin_where_the_clip_ends(modules):
 
 def whole(blocks):
     """Return the only shot of a video."""
-    return {"key": "#0", "first": 1, "count": blocks}
+    return ["#0", 1, blocks]
 
 
 # until_block, blocks and lock of a run, and whether the server refuses it.
@@ -207,7 +207,7 @@ def test_takes_of_a_broken_run_stay_known(modules):
       const info = {{ run: "a", signature: {json.dumps(SIGNED)}, directions: "", takes: "" }};
       const broken = {{ ...js.newRun(info, [1, 2, 3, 4].map((number) => ({{ number }}))), ...ending }};
       const shown = js.newRun({{ ...info, ...asked, run: "b" }}, [1, 2, 3, 4].map((number) => ({{ number }})));
-      const now = {{ ...asked, signature: info.signature, kept: "", shots: [{{ key: "#0", first: 1, count: 9 }}] }};
+      const now = {{ ...asked, signature: info.signature, kept: "", shots: [["#0", 1, 9]] }};
       const known = (number) => js.takesKnown(number, shown, js.earlierOf([broken, shown], shown), now);
       return [4, 5].map((number) => known(number).map(([take]) => take));
     }}"""

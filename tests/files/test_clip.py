@@ -90,6 +90,12 @@ def numbers(path: Path) -> list[int]:
     return (read_footage(path, 32, 32).pixels[:, 0, 16, 16] / 10).round().int().tolist()
 
 
+def test_newest_frame_is_taken_at_each_moment() -> None:
+    """Of 15 frames at 30 a second that begin at 5 s. Catches: the frame before, or the next one."""
+    times = [5 + Fraction(number, 30) for number in range(15)]
+    assert footage.newest_at(times, Fraction(1, 30), "clip") == [0, 1, 3, 5, 7, 9, 11, 13]
+
+
 @pytest.mark.parametrize("kind", [LIMITED, FULL], ids=["limited", "full"])
 @pytest.mark.parametrize("bits", [8, 10])
 @pytest.mark.parametrize("sampling", ["420", "422", "444"])

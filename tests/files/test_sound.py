@@ -123,13 +123,14 @@ def test_mp3_that_an_mp4_refuses_is_encoded(rate, tmp_path):
     ],
 )
 def test_other_sound_is_encoded_in_time(container, codec, rate, tmp_path):
-    """Catches: silence; a shift by the encoder's delay; half of the channels; a loss that is not said."""
+    """Catches: silence; another rate; a shift by the encoder's delay; half of the channels; a loss unsaid."""
     clip = tone(tmp_path / f"clip.{container}", codec, layout="stereo", rate=rate)
     sound, video = joined(clip, 64)
     assert "is encoded as AAC" in sound.note
     assert codec in sound.note
     with av.open(str(video)) as file:
         assert file.streams.audio[0].codec_context.name == "aac"
+        assert file.streams.audio[0].rate == (48000 if rate == 11111 else rate), "AAC has no rate of 11111"
     original = channels(clip, rate=48000)
     copy = channels(video, rate=48000)
     assert len(copy[0]) == pytest.approx(len(original[0]), abs=48000 * 1024 / rate), "whole packets of AAC"

@@ -26,6 +26,7 @@ from sdvg_core.memory import sizes
 from sdvg_core.memory.sizes import LAYER, PlanRequest
 from sdvg_core.scorers.blip import HEAD, scorer_parameters, used_shapes
 from sdvg_core.scorers.preprocess import preprocess
+from sdvg_core.settings.context import Recompute, Rolling
 from sdvg_core.settings.execution import Execution
 from sdvg_core.weights.growing_file import bytes_of
 from sdvg_core.weights.kitchen import FORMATS
@@ -81,6 +82,49 @@ def test_both_models_take_the_same_from_a_format(form):
     assert counted.weights["drafter"] == counted.weights["target"]
     assert counted.layers["drafter"] == counted.layers["target"]
     assert counted.working["draft"] == counted.working["target"]
+
+
+SMALL_VAE = replace(FULL, vae_base=8)
+"""With the published VAE, encoding an anchor takes more than a pass."""
+CONFIG = FULL.target.config
+LARGEST = CONFIG.dim * CONFIG.ffn_dim
+INPUTS = 3 * 1560 * CONFIG.ffn_dim
+
+
+@pytest.mark.parametrize(("form", "extra"), [("fp8", 2 * LARGEST), ("int8", INPUTS), ("w4a8", INPUTS + LARGEST)])
+def test_stored_weights_are_unpacked_one_by_one(form, extra):
+    """Catches: room for a weight that is cast up, or for whole inputs in int8, forgotten or counted for others."""
+    plain = sizes.working_bytes(SMALL_VAE, stored="plain")
+    counted = sizes.working_bytes(SMALL_VAE, stored=form)
+    assert counted["target"] - plain["target"] == extra
+    assert counted["draft"] == plain["draft"]
+
+
+@pytest.mark.parametrize(
+    ("context", "kv_dtype", "window"),
+    [
+        (Recompute(), "auto", {}),
+        (Rolling(window=12), "auto", {}),
+        (Rolling(window=12, relative=True), "auto", {"turned": 12}),
+        (Rolling(window=12), "float8_e4m3fn", {"read": 12}),
+    ],
+    ids=["recompute", "rolling", "relative", "fp8"],
+)
+def test_window_is_counted_where_it_is_copied(context, kv_dtype, window):
+    """Catches: room for keys that are rotated later, or read back from fp8, forgotten or counted for others."""
+    target = replace(FULL.target, preset=replace(FULL.target.preset, context=context))
+    request = replace(SMALL_VAE, target=target, execution=Execution(kv_dtype=kv_dtype))
+    counted = sizes.working_bytes(request, stored="plain")["target"]
+    assert counted == sizes.pass_bytes(CONFIG, 3, 1560, 2, **window)
+
+
+def test_draft_has_a_decoder_state_of_its_own():
+    """While it is decoded and scored, beside the committed one."""
+    counted = sizes.Sizes.of(FULL, stored="plain")
+    phases = sizes.phase_parts(FULL, counted)
+    state = counted.states["vae state"]
+    states = {phase: parts["vae state"] for phase, parts in phases.items()}
+    assert states == {"draft": state, "decode": 2 * state, "score": 2 * state, "target": state}
 
 
 @pytest.mark.parametrize("vae_dtype, reward_dtype", [("float32", "float32"), ("float16", "float16")])

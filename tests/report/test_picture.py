@@ -2,13 +2,25 @@
 
 import math
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
-from sdvg_core.report.picture import DARK, FONT_SIZE, LIGHT, SCALE, _score_keys, drawable, route_picture, tint
+from sdvg_core.report.picture import (
+    DARK,
+    FONT_SIZE,
+    LIGHT,
+    SCALE,
+    _score_keys,
+    _ticks,
+    drawable,
+    fitted,
+    font,
+    route_picture,
+    tint,
+)
 from sdvg_core.report.summary import INKS, OUTCOME_COLOURS, OUTCOME_LETTERS, Outcome, outcome_of
 from sdvg_core.settings.decision import Decision, Reason
 from sdvg_core.settings.route import First, Gate, Route
@@ -63,6 +75,45 @@ def test_frame_without_a_score_takes_its_place():
     some = replace(kept, frame_scores=tuple(scores.get(frame) for frame in range(12)))
     four = replace(kept, frame_scores=tuple(scores.values()))
     assert route_picture(report((forced, some))) != route_picture(report((forced, four)))
+
+
+def dots(image: Image.Image, outcome: Outcome) -> list[tuple[float, float]]:
+    """Return the centres of the frames' dots of an outcome, from left to right, read from the pixels."""
+    coloured = (np.asarray(image) == ImageColor.getrgb(OUTCOME_COLOURS[outcome])).all(axis=2)
+    squares = np.flatnonzero(coloured.sum(axis=1) > 100)  # rows of the strip
+    rows, columns = np.nonzero(coloured[squares[0] + 60 : squares[0] + 250])
+    places = np.unique(columns)
+    groups = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    return [(float(group.mean()), float(rows[np.isin(columns, group)].mean())) for group in groups]
+
+
+def test_frames_are_drawn_at_their_place_and_score():
+    """Catches: dots beside their block's column, or upside down, or not in proportion."""
+    image = route_picture(report(route(Route(Gate()), [[0.0], [0.0, 0.5, 1.5, 0.5], [1.0]])))
+    centres = dots(image, Outcome.KEPT)
+    across = [x for x, _ in centres]
+    below = [y for _, y in centres]
+    column = across[4] - (across[1] + across[2]) / 2  # between the middles of blocks 2 and 3
+    assert [right - left for left, right in pairwise(across[:4])] == pytest.approx([0.2 * column] * 3, abs=2)
+    assert below[0] - below[2] == pytest.approx(3 * (below[0] - below[1]), abs=3)
+    assert below[1] - below[2] == pytest.approx(2 * (below[4] - below[2]), abs=3)
+    assert below[0] > below[1]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "texts"),
+    [(0, 21, "0 5 10 15 20"), (-1, 0.5, "-1.0 -0.5 0.0 0.5"), (-0.31, 0.1, "-0.3 -0.2 -0.1 0.0 0.1")],
+)
+def test_axis_has_at_most_five_round_values(low, high, texts):
+    ticks = _ticks(low, high)
+    assert [text for _, text in ticks] == texts.split()
+    assert [value for value, _ in ticks] == pytest.approx([float(text) for text in texts.split()])
+
+
+def test_long_line_fills_its_room():
+    """Catches: a prompt of which no letter is left, or that is drawn beyond the picture."""
+    width = font(FONT_SIZE).getlength(fitted("a storm at sea " * 99, FONT_SIZE, 900))
+    assert 800 < width <= 900
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,7 @@ COMFYUI = {
     "protocol",
     "server",
     "aiohttp",
+    "torchaudio",
 }
 OURS = {"sdvg_core", "nodes"}
 

@@ -52,6 +52,7 @@ def test_strength_needs_no_prompt() -> None:
         ("a sea\n5 strength much: a storm", "'much' is not a strength"),
         ("a sea\n5 strength 7: a storm", "'7' is not a strength"),
         ("3 strength light:", "describe what the video should show"),
+        ("a sea\n3 fresh #a: a lake\n5 fresh #a: a storm", "two shots have the key #a"),
     ],
 )
 def test_impossible_line_is_refused(text, fault) -> None:

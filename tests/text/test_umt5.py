@@ -215,6 +215,15 @@ def as_whole_umt5(model, folder, spiece):
     return path
 
 
+def as_both_tables(model, folder, spiece):
+    """What transformers has in memory: the token table under two names."""
+    path = folder / "pytorch_model.bin"
+    table = model.state_dict()["shared.weight"].clone()
+    torch.save({**weights_of(model), "encoder.embed_tokens.weight": table}, path)
+    (folder / "spiece.model").write_bytes(spiece)
+    return path
+
+
 def as_part(model, folder, spiece):
     """A saved pipeline, or a file with all models, as ComfyUI writes it."""
     path = folder / "all.safetensors"
@@ -233,7 +242,7 @@ def as_original_part(model, folder, spiece):
     return path
 
 
-LAYOUTS = [as_comfy, as_original, as_whole_umt5, as_part, as_original_part]
+LAYOUTS = [as_comfy, as_original, as_whole_umt5, as_both_tables, as_part, as_original_part]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)

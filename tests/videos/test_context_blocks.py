@@ -20,7 +20,7 @@ from sdvg_core.settings.execution import Execution
 from sdvg_core.weights.latents import save_latents
 from sdvg_core.weights.model_files import ModelFiles
 from tests.support.cli_runs import latents, options, override, refused
-from tests.support.reuse_folders import Run, made, reused
+from tests.support.reuse_folders import Run, ctrl_c, made, reused, same, stopped
 
 BASE = ["--size", "16x16", "--schedule", "1000,500", "--seed", "2", "--prompt", "a red ball", "--blocks", "2"]
 GIVEN = 4
@@ -133,6 +133,21 @@ def test_all_blocks_are_remembered_as_before(
     assert torch.equal(latents(folder), latents(plain))
     assert reused(run) == 2
     assert any("remember all" in note for note in run.report["notes"]) == (count != "0")
+
+
+@pytest.mark.parametrize("drafter", [(), ("block-frames=1",), ("context-memory=memrope", "window=6")])
+def test_stopped_run_remembers_as_much(
+    drafter: tuple[str, ...], base: list[str], clip: Path, tmp_path: Path
+) -> None:
+    """By models without caches. Catches: keys and values that follow from what was rejected, or forgotten."""
+    settings = ("--target-settings", *ROLLING, "window=9", "--drafter-settings", *ROLLING, *drafter)
+    route = ("--tau", "0.1", "--directions", "arad", "--blocks", "4")
+    arguments = override([*base, *settings], *route, "--context-blocks", "2", "--continue-from", str(clip))
+    whole = made(tmp_path / "whole", arguments)
+    assert len({block["author"] for block in whole.report["blocks"]}) == 2
+    for cut in (1, 3):
+        stopped(tmp_path / f"cut {cut}", arguments, cut, ctrl_c)
+        same(made(tmp_path / f"cut {cut}", arguments), whole)
 
 
 def test_other_memory_makes_other_blocks(clip: Path, continued: Callable[..., tuple[Run, Path]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -171,6 +172,20 @@ def test_report_makes_the_clips_again(
     assert "The same video" in capsys.readouterr().out
 
 
+def test_report_without_newer_settings_is_the_same_video(
+    written: Callable[..., Film], base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches: a video that counts as another, as its report is from before there were clips."""
+    _, folder, _ = written("film", (RED,), 1)
+    file = folder / "report.json"
+    older = json.loads(file.read_text(encoding="utf-8"))
+    for name in ("shots", "shown_clips", "clips", "context_blocks"):
+        del older["request"][name]
+    file.write_text(json.dumps(older), encoding="utf-8")
+    made(tmp_path / "again", [*base, "--from", str(file)])
+    assert "The same video as in" in capsys.readouterr().out
+
+
 def test_stopped_film_shows_no_later_clip(base: list[str], clip: Path, tmp_path: Path) -> None:
     """Catches: a clip after a shot that was not made, and one missing from a film that is whole."""
     lines = (RED, "3 clip #a:", BLUE, "5 clip #b:")
@@ -302,6 +317,17 @@ def test_sound_of_a_restyled_clip_waits(written: Callable[..., Film], pcm: Path,
     assert np.array_equal(heard[51_000:114_000], original[27_000:90_000])
 
 
+def test_sound_of_a_continued_clip_follows(written: Callable[..., Film], pcm: Path, clip: Path) -> None:
+    """Catches: a sound at the film's beginning, where a clip is shown before what is continued."""
+    lines = ("1 clip #a 0-0.5:", RED)
+    words = ("--continue-from", str(pcm), "--clip", f"a={clip}")
+    _, folder, frames = written("film", lines, 1, *words)
+    heard = channels(folder / "video.mp4")[0]
+    assert len(frames) == 8 + 40 + 12
+    assert silent(heard[:24_000])
+    assert np.array_equal(heard[24_000 : 24_000 + 120_000], channels(pcm)[0][:120_000])
+
+
 def test_damaged_sound_of_a_clip_is_left_out(written: Callable[..., Film], pcm: Path, tmp_path: Path) -> None:
     """Catches: a film lost for one sound, the other sound lost too, a loss unsaid."""
     damaged = tone(tmp_path / "damaged.mkv", "flac")
@@ -365,6 +391,34 @@ def test_impossible_clip_is_refused(
     starts = [part for word in words if word.startswith("--") for part in (word, str(clip))]
     asked = ["--prompt", "\n".join(lines), "--blocks", "3", "--output", str(tmp_path / "out")]
     assert problem in refused(capsys, [*base, *options_of_clips, *starts, *asked])
+
+
+@pytest.mark.parametrize("line", ["5 clip #k:", "5 fresh #k: a lake"])
+def test_name_of_the_continued_shot_is_taken(
+    line: str,
+    written: Callable[..., Film],
+    base: list[str],
+    clip: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Catches: two parts of a film under one name, whose frames, joins and noise are one's."""
+    _, given, _ = written("given", ("1 fresh #k: a red ball",), 2)
+    capsys.readouterr()
+    words = ["--continue-from", str(given / "latents.safetensors"), "--prompt", f"{RED}\n{line}"]
+    named = ["--clip", f"k={clip}"] if "clip" in line else []
+    asked = [*base, *words, *named, "--blocks", "3" if "fresh" in line else "2"]
+    assert "give it another name" in refused(capsys, [*asked, "--output", str(tmp_path / "out")])
+
+
+def test_shot_begins_from_a_clip_that_is_not_beside_it(written: Callable[..., Film], clip: Path) -> None:
+    """Catches: the frame of the shot between, and a part of a film that lacks the clip's frame."""
+    lines = (RED, "2 clip #a 0-0.5:", "2 fresh #b: a lake", "3 fresh #c from #a: a storm")
+    _, folder, frames = written("film", lines, 3, "--clip", f"a={clip}")
+    beside = (RED, "2 clip #a 0-0.5:", "2 fresh #c from #a: a storm")
+    _, alone, alone_frames = written("beside", beside, 2, "--clip", f"a={clip}")
+    assert torch.equal(latents(folder)[:, :, 6:], latents(alone)[:, :, 3:])
+    assert torch.equal(frames[-12:], alone_frames[-12:])
 
 
 def test_clip_after_the_end_is_noted(written: Callable[..., Film], clip: Path) -> None:

@@ -69,6 +69,13 @@ def test_streamed_layers_make_the_same_video(usual, tmp_path):
         assert f"planned peak {layout.peak / 1e6:.1f} MB" in note
 
 
+def test_target_is_planned_in_its_new_dtype():
+    """Catches: a plan of the file's weights, where the run rounds them to fp8."""
+    whole = planned(1.0)
+    rounded_target = planned(1.0, weight_dtype="fp8_e4m3fn")
+    assert rounded_target.peak < whole.peak
+
+
 def test_refusal_names_two_ways_to_save_memory():
     with pytest.raises(BadInput) as refusal:
         planned(0.03)

@@ -158,6 +158,16 @@ def test_seeds_of_prompts_exclude_those_of_options(files, tmp_path):
         replace(batch, seeds=(1, 2))
 
 
+def test_only_numbered_videos_go_into_this_folder(files, tmp_path, monkeypatch):
+    """Catches: the folder that one is in, replaced by a video; or a list of videos refused there."""
+    monkeypatch.chdir(tmp_path)
+    batch = replace(batch_of(files, tmp_path, blocks=1), prompts=(one_prompt("a red ball"),))
+    with pytest.raises(BadInput, match="the folder you are in"), plan_videos(batch):
+        pass
+    with plan_videos(replace(batch, seeds=(1, 2))) as planned:
+        assert [video.folder.name for video in planned.videos] == ["0001", "0002"]
+
+
 def test_prompt_like_a_direction_is_noted(files, tmp_path):
     """Catches: a note that nobody gets."""
     prompts = (one_prompt("-1: a red ball"), one_prompt("a blue ball"))
@@ -191,6 +201,7 @@ def test_fault_while_writing_leaves_the_table_whole(files, tmp_path, monkeypatch
         assert names(planned.folder) == [VIDEOS_TABLE]
         small.made(1, BadInput('a "quoted", error'))
         assert [line["state"] for line in rows(planned.folder)] == ["failed", "waiting", "waiting"]
+        assert [line["error"] for line in rows(planned.folder)] == ['a "quoted", error', "", ""]
 
 
 @pytest.mark.parametrize(("how", "state"), [(ctrl_c, "stopped"), (killed, "waiting")], ids=["asked", "killed"])

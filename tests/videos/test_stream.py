@@ -170,6 +170,20 @@ def test_closing_ends_a_block_before_its_next_pass(streamer, monkeypatch):
     assert len(list(streamer.stream(REQUEST, PROMPT))) == 3
 
 
+def test_signal_handler_may_close_its_own_block(streamer, monkeypatch):
+    """It runs in the thread that makes the block. Catches: an error of Python's, as the block is not done."""
+    begun = streamer.stream(REQUEST, PROMPT)
+    denoise_pass = generator.denoise_pass
+
+    def interrupted(*given: object) -> torch.Tensor:
+        begun.close()
+        return denoise_pass(*given)
+
+    monkeypatch.setattr(generator, "denoise_pass", interrupted)
+    assert list(begun) == []
+    assert begun.ended
+
+
 def test_stream_leaves_torchs_state_unchanged(streamer):
     state = torch.get_rng_state()
     for _ in streamer.stream(REQUEST, PROMPT):

@@ -35,7 +35,12 @@ interface Signature {
   wired: string;
   positive: string;
   prompts: [number, string][];
+  strengths: [number, string][];
+  shots: string;
 }
+
+/** Key, first block and number of blocks of a shot that begins afresh, with those that go on from it. */
+type RunPlace = [string, number, number];
 
 /** The event `sdvg.run`. */
 interface RunInfo {
@@ -51,7 +56,7 @@ interface RunInfo {
   note?: string;
   prompt?: string;
   before?: number;
-  shots?: [string, number, number][];
+  shots?: RunPlace[];
   signature?: Signature | null;
 }
 
@@ -106,13 +111,6 @@ interface Stretch {
   to: number;
 }
 
-/** A shot that begins afresh, with those that go on with it: its first block in the video, and how many blocks it has. */
-interface FilmShot {
-  key: string;
-  first: number;
-  count: number;
-}
-
 /** So many first blocks of a shot that stay, and the digest of their latents. */
 interface ShotLock {
   key: string;
@@ -135,7 +133,7 @@ interface Inputs {
   until: number;
   aspect: number;
   start: VideoStart;
-  shots: FilmShot[];
+  shots: RunPlace[];
 }
 
 /** What a run is, or was, asked for. */
@@ -144,7 +142,7 @@ interface Asked {
   directions: string;
   takes: string;
   kept: string;
-  shots: FilmShot[];
+  shots: RunPlace[];
 }
 
 /** A block as its square shows it. `from`: the second of the video at which it begins; `isAdded`: after a clip whose length nobody knows. */

@@ -23,8 +23,9 @@ main(async (page, options) => {
   const queued = await makeAlone(page);
   await reload(page);
   const reloaded = await look(page);
+  const clips = await editClips(page);
   await page.evaluate(write, [SAMPLER, "a sea", 9]);
-  return { first, steps, undone, redone, queued, reloaded };
+  return { first, steps, undone, redone, queued, reloaded, clips };
 });
 
 const ACTS = {
@@ -86,6 +87,33 @@ function look(page) {
       messages: [...document.querySelectorAll(".p-toast-summary")].map((one) => one.textContent),
     };
   }, SAMPLER);
+}
+
+/** Footage as cards: named, cut, moved and taken away; a part that is none; and one step undone. */
+async function editClips(page) {
+  const clip = page.locator(".sdvg-clip >> nth=0");
+  const text = async () => {
+    await quiet(page, 500);
+    return page.evaluate(() => window.app.graph.nodes.find((node) => node.type === "SDVGPocketModels").widgets.find(({ name }) => name === "prompt").value);
+  };
+  const fill = async (box, value) => {
+    await clip.locator(`input >> nth=${box}`).fill(value);
+    await page.keyboard.press("Tab");
+    return text();
+  };
+  const pick = async (name) => {
+    await press(clip.locator(".sdvg-button"), "Enter");
+    await press(page.getByRole("menuitem", { name }), "Enter");
+    return text();
+  };
+  await page.evaluate(write, [SAMPLER, "a sea\n3 clip #a:\n3 fresh #b from #a: fog", 6]);
+  await quiet(page, 500);
+  const kinds = await page.evaluate(() => [...document.querySelectorAll(".sdvg-shots > li")].map((one) => one.className));
+  const texts = [await fill(0, "sky"), await fill(1, "1.5"), await fill(2, "4"), await fill(2, "1"), await pick("move later")];
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("Control+z");
+  texts.push(await text(), await pick("remove"));
+  return { kinds, texts };
 }
 
 /** Texts after each step of undoing, or of redoing. */
