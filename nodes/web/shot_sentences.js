@@ -11,13 +11,11 @@ import { stretchesText, text } from "./words.js";
  */
 export function costText(board, next, { before, ...kept }) {
   const { stretches, adds } = changed(board, next, kept);
-  const comma = text("comma");
-  const blocks = stretchesText(
-    stretches.map(({ from, to }) => ({ from: from - before, to: to - before })),
-  );
+  const ofRun = stretches.map(({ from, to }) => ({ from: from - before, to: to - before }));
+  const blocks = stretchesText(ofRun);
   const act = adds ? text("adds", { blocks }) : text("remakes", { blocks });
   const parts = [blocks && act, lengthText(board.shots, next.shots)];
-  return parts.filter(Boolean).join(comma) || text("free");
+  return parts.filter(Boolean).join(text("comma")) || text("free");
 }
 
 /**

@@ -22,47 +22,42 @@ export function drawnForecast({ blocks, old }) {
  * @param {Signature | undefined} now
  */
 export function bringsBack(forecast, run, now) {
-  if (!forecast || madeNext(forecast).stretches.length) return false;
+  if (!forecast || madeNext(forecast).length) return false;
   const before = run?.info.signature;
   return forecast.old.length > 0 || Boolean(before && now && before.rest !== now.rest);
 }
 
 /**
- * The blocks that the next run makes, and whether that is certain.
- * @param {Forecast} forecast
+ * The stretches of blocks that the next run makes, or may.
+ * @param {Pick<Forecast, "blocks">} forecast
+ * @returns {Stretch[]}
  */
 export function madeNext({ blocks }) {
-  const stretches = stretchesOf(blocks.length, (number) => blocks[number - 1] !== STAYS);
-  return { stretches, isCertain: !blocks.includes(MAY_CHANGE) };
+  const stretches = blocks.matchAll(new RegExp(`[^${STAYS}]+`, "g"));
+  return [...stretches].map(({ 0: { length }, index }) => ({
+    from: index + 1,
+    to: index + length,
+  }));
 }
 
 /**
- * The blocks that are not locked.
+ * Whether that is certain.
+ * @param {Forecast} forecast
+ */
+export function isCertain({ blocks }) {
+  return !blocks.includes(MAY_CHANGE);
+}
+
+/**
+ * The stretches of blocks that are not locked.
  * @param {Inputs} inputs
  */
 export function freeBlocks(inputs) {
   const locked = lockedIn(inputs);
-  return stretchesOf(
-    inputs.blocks,
-    (number) => !locked.some(({ from, to }) => from <= number && number <= to),
+  const letters = Array.from({ length: inputs.blocks }, (_, i) =>
+    locked.some(({ from, to }) => from <= i + 1 && i + 1 <= to) ? STAYS : CHANGES,
   );
-}
-
-/**
- * The blocks of so many for which something is true.
- * @param {number} count
- * @param {(number: number) => boolean} test
- */
-function stretchesOf(count, test) {
-  /** @type {Stretch[]} */
-  const stretches = [];
-  for (let number = 1; number <= count; number += 1) {
-    if (!test(number)) continue;
-    const last = stretches.at(-1);
-    if (last?.to === number - 1) last.to = number;
-    else stretches.push({ from: number, to: number });
-  }
-  return stretches;
+  return madeNext({ blocks: letters.join("") });
 }
 
 /**

@@ -2,7 +2,7 @@
 import { DIRECTIONS, GIVEN, OUTCOMES, outcomeOf } from "./blocks.js";
 import { lockedIn } from "./locks.js";
 import { hasFailed, secondsOf } from "./runs.js";
-import { freeBlocks, isUntilWrong, madeNext } from "./strip_model.js";
+import { freeBlocks, isCertain, isUntilWrong, madeNext } from "./strip_model.js";
 import { blocksText, outcomeText, stretchesText, text } from "./words.js";
 
 /**
@@ -98,12 +98,12 @@ function forecastText(forecast) {
  */
 export function madeText(forecast) {
   if (!forecast) return "";
-  const { stretches, isCertain } = madeNext(forecast);
+  const stretches = madeNext(forecast);
   if (!stretches.length) return text("nothing");
   const [{ from, to }] = stretches;
   const isAll = from === 1 && to === forecast.blocks.length;
   const blocks = isAll ? text("everything") : stretchesText(stretches);
-  return isCertain ? text("remakes", { blocks }) : text("mayRemake", { blocks });
+  return isCertain(forecast) ? text("remakes", { blocks }) : text("mayRemake", { blocks });
 }
 
 /**

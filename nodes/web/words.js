@@ -51,7 +51,7 @@ export function blocksText(from, to) {
 }
 
 /**
- * What is said of several blocks that need not follow on each other.
+ * Several stretches of blocks.
  * @param {Stretch[]} stretches
  */
 export function stretchesText(stretches) {

@@ -102,3 +102,25 @@ def test_footage_has_cards_among_the_shots(page):
     cut = "a sea\n3 clip #sky 1.5-4:\n3 fresh #b from #sky: fog"
     moved = "a sea\n3 fresh #b: fog\n7 clip #sky 1.5-4:"
     assert page["clips"]["texts"] == [named, named, cut, cut, moved, cut, "a sea\n3 fresh #b: fog"]
+
+
+def test_moved_shots_keep_their_pictures(page):
+    """Catches: a film dimmed as if it were remade, though nothing is; a clone with another's picture."""
+    made = page["made"]
+    assert made["first"]["cards"] == [["2:7", False], ["4:7", False], ["6:7", False]]
+    assert made["moved"]["cards"] == [["4:7", False], ["2:7", False], ["6:7", False]]
+    assert made["first"]["next"] == "next run: nothing to remake"
+    assert made["moved"]["next"].startswith("next run: nothing to remake")
+    assert made["cloned"]["cards"] == [["4:7", False], [None, False], ["2:7", False], ["6:7", False]]
+    assert made["cloned"]["next"].startswith("next run: remakes blocks 3 to 4")
+
+
+def test_a_shot_made_alone_is_shown_and_used(page):
+    """On its card, while the film stays. Catches: its run shown as the film, its blocks made twice."""
+    made = page["made"]
+    assert made["said"]["cards"] == [["2:7", False], ["4:7", True], ["6:7", False]]
+    assert made["said"]["next"].startswith("next run: remakes blocks 3 to 4,")
+    assert made["alone"]["cards"] == made["first"]["cards"]
+    assert made["alone"]["next"].startswith("next run: nothing to remake")
+    assert made["all"]["cards"] == made["first"]["cards"]
+    assert "6 from an earlier run" in made["earlier"]

@@ -93,6 +93,16 @@ def test_speed_is_told_in_words(modules, times, words):
     assert any(line.startswith(words) for line in run_node(modules, program))
 
 
+# What the server says of each block of the next run, and the stretches that it makes.
+FORECASTS = [("sss", []), ("scc", [(2, 3)]), ("ccc", [(1, 3)]), ("scsmm", [(2, 2), (4, 5)]), ("mss", [(1, 1)])]
+
+
+def test_next_run_makes_the_stretches_that_change(modules):
+    """Catches: a shot that stays, behind one that is remade, said to be remade too."""
+    stretches = call(modules, "(blocks) => js.madeNext({ blocks })", [blocks for blocks, _ in FORECASTS])
+    assert stretches == [[{"from": first, "to": last} for first, last in parts] for _, parts in FORECASTS]
+
+
 NEXT = [
     ({"lock": "9:a"}, {"hasRun": False}, "", "shows the locked blocks 1 to 9"),
     ({"lock": "3:a"}, {"hasRun": False}, "", ""),

@@ -29,8 +29,10 @@ from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.renderer import render_scene, render_with_mask
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.report.summary import INKS, OUTCOME_COLOURS, Outcome, outcome_of
+from sdvg_core.settings.request import ClipFile
 from sdvg_core.settings.route import ROUTE_PRESETS, Route
 from sdvg_core.text.prompts import read_prompt
+from sdvg_core.videos.stream import StreamBlock
 
 SIDE = 640
 TEMPLATES = Path(__file__).resolve().parents[2] / "workflows"
@@ -71,8 +73,9 @@ def made(streamer: Streamer, text: str, route: Route, **settings: Any) -> tuple[
     settings = {"blocks": BLOCKS, "seed": SEED, "width": SIZE, "height": SIZE, **settings}
     request = VideoRequest(route=route, **settings)
     with streamer.stream(request, read_prompt(text)) as stream:
-        blocks = [*stream]
-    return torch.cat([block.frames for block in blocks]).movedim(-1, 1), [outcome_of(one.record) for one in blocks]
+        parts = [*stream]
+    outcomes = [outcome_of(part.record) for part in parts if isinstance(part, StreamBlock)]
+    return torch.cat([part.frames for part in parts]).movedim(-1, 1), outcomes
 
 
 def asked_in(name: str) -> list[str]:
@@ -122,10 +125,17 @@ def made_of(streamer: Streamer, given: Tensor, text: str, preset: str, way: str,
 
 
 def storyboard(streamer: Streamer) -> Cover:
-    """Three shots."""
-    frames, outcomes = made(streamer, asked_in("17_storyboard")[0], ROUTE_PRESETS["paper"])
-    shots = frames.tensor_split([1 + 4 * (9 * shot - 1) for shot in (1, 2)])
-    return [frame for shot in shots for frame in evenly(shot, 4)[1:3]], outcomes, MINIATURE
+    """Three shots, and a clip between them that the miniature makes too."""
+    story, words = asked_in("17_storyboard")
+    given, _ = made(streamer, words, ROUTE_PRESETS["paper"], blocks=3)
+    with tempfile.TemporaryDirectory() as folder:
+        clip = Path(folder) / "clip.mp4"
+        write_mp4(clip, given, fps=16)
+        shown = (ClipFile("#clip1", clip),)
+        frames, outcomes = made(streamer, story, ROUTE_PRESETS["paper"], clips=shown)
+    parts = frames.tensor_split([33, 66, 90])
+    cells = [frame for part, count in zip(parts, (2, 1, 1, 2), strict=True) for frame in evenly(part, count)]
+    return cells, outcomes, MINIATURE
 
 
 def controlled(control: Callable[[Tensor, Tensor], Tensor], prompt: str) -> Cover:

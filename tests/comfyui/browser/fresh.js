@@ -1,10 +1,12 @@
 // Shots that begin afresh, as cards: every act by mouse or keyboard, each undone and made again, and the page loaded anew.
 //
 //     NODE_PATH=folder/with/playwright-core node fresh.js OPTIONS        (see page.js)
-const { build, main, quiet, reload } = require("./page.js");
+const { build, main, quiet, reload, run } = require("./page.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const TEXT = "a sea\n3 fresh #b: fog\n5: rain\n7 cut: snow";
+
+const MADE = "a big yellow ball runs right and down from the middle over night\n3 fresh #b: a small red ring rests on grass\n5 fresh #c: a large blue ball rests on sand";
 
 main(async (page, options) => {
   await page.evaluate(build, { ...options, script: undefined });
@@ -24,8 +26,9 @@ main(async (page, options) => {
   await reload(page);
   const reloaded = await look(page);
   const clips = await editClips(page);
+  const made = await make(page);
   await page.evaluate(write, [SAMPLER, "a sea", 9]);
-  return { first, steps, undone, redone, queued, reloaded, clips };
+  return { first, steps, undone, redone, queued, reloaded, clips, made };
 });
 
 const ACTS = {
@@ -114,6 +117,44 @@ async function editClips(page) {
   await page.keyboard.press("Control+z");
   texts.push(await text(), await pick("remove"));
   return { kinds, texts };
+}
+
+/** A film that is made; the pictures on its cards as a shot is moved and cloned, and as one with other words is made alone; and all made. */
+async function make(page) {
+  const pictures = () => page.evaluate(() => ({
+    cards: [...document.querySelectorAll(".sdvg-shot canvas")].map((one) => [one.classList.contains("blank") ? null : one.dataset.shown, one.classList.contains("old")]),
+    next: document.querySelector(".sdvg-next").textContent,
+  }));
+  const seen = {};
+  await page.evaluate(write, [SAMPLER, MADE, 6]);
+  await run(page);
+  await page.waitForFunction(() => document.querySelectorAll(".sdvg-shot canvas:not(.blank)").length === 3);
+  await quiet(page, 700);
+  seen.first = await pictures();
+  await press(card(page, 1).locator(".sdvg-shot-title"), "Alt+ArrowRight");
+  await quiet(page, 700);
+  seen.moved = await pictures();
+  await choose(page, 1, /^clone/);
+  await quiet(page, 700);
+  seen.cloned = await pictures();
+  for (let i = 0; i < 2; i += 1) {
+    await page.evaluate(() => document.activeElement.blur());
+    await page.keyboard.press("Control+z");
+    await quiet(page, 700);
+  }
+  await card(page, 2).locator("textarea").fill("a small green ring rests on grass");
+  await page.keyboard.press("Enter");
+  await quiet(page, 700);
+  seen.said = await pictures();
+  await choose(page, 2, /^make only/);
+  await page.waitForFunction(() => !document.querySelectorAll(".sdvg-shot canvas")[1].classList.contains("old"));
+  await quiet(page, 700);
+  seen.alone = await pictures();
+  await run(page);
+  await quiet(page, 700);
+  seen.all = await pictures();
+  seen.earlier = await page.evaluate(() => document.querySelector(".sdvg-legend").textContent);
+  return seen;
 }
 
 /** Texts after each step of undoing, or of redoing. */
