@@ -14,6 +14,8 @@ import {
   widgetOf,
 } from "./frontend.js";
 import { blocksAfresh } from "./prompt_lines.js";
+import { FIRST_KEY, placesIn, placesOfRun } from "./shots.js";
+import { clipBlocks } from "./strip_model.js";
 import { text } from "./words.js";
 
 /** @type {Record<string, string>} */
@@ -69,7 +71,21 @@ export class NodeInputs {
       until: Number(this.read("until_block")),
       aspect: Number(this.read("width")) / Number(this.read("height")) || 1,
       start: this.start(),
+      shots: this.shots(),
     };
+  }
+
+  /**
+   * The shots that begin afresh, by the prompt; where its text is not at hand, those of the run that is shown.
+   * @returns {RunPlace[]}
+   */
+  shots() {
+    const blocks = Number(this.read("blocks"));
+    const source = this.promptSource();
+    const run = this.run();
+    const before = clipBlocks(this.start(), run) ?? 0;
+    if (source) return placesIn(String(source.widget.value), blocks, before);
+    return run ? placesOfRun(run) : [[FIRST_KEY, 1, blocks]];
   }
 
   /** All that the strip shows of it, as one text. */
@@ -164,8 +180,8 @@ export class NodeInputs {
   }
 
   /**
-   * Write the values of the cards, as one step that can be undone.
-   * @param {BoardValues} values
+   * Write the values of the cards, and the locks of their shots, as one step that can be undone.
+   * @param {BoardValues & { kept_blocks: string }} values
    */
   writeBoard({ text: prompt, ...values }) {
     const source = this.promptSource(); // none once the node is taken away, which a card with the focus still hears
@@ -174,7 +190,7 @@ export class NodeInputs {
     const changes = [];
     for (const [name, value] of Object.entries(values)) {
       const widget = widgetOf(this.node, name);
-      if (!widget || String(widget.value) === String(value)) continue;
+      if (!widget || this.read(name) === String(value)) continue;
       if (this.refuseWired(name)) return;
       changes.push([this.node, widget, value]);
     }

@@ -36,7 +36,7 @@ import {
 import { TEXT_OF } from "./node_inputs.js";
 import { Strip } from "./strip.js";
 import { idIn } from "./strip_takes.js";
-import { blocksText, text } from "./words.js";
+import { text } from "./words.js";
 
 const SCROLLERS = ".sdvg-squares, .sdvg-side, .sdvg-shots, textarea"; // up and down
 const PLAY = "sdvg.strip.play";
@@ -548,14 +548,14 @@ async function stop(run) {
 }
 
 /**
- * Have the server write the first `number` blocks to its disk, where a restart leaves them; whether it did.
- * @param {number} number
- * @param {string} digest
+ * Have the server write the blocks of a lock to its disk, where a restart leaves them; whether it did.
+ * @param {string} lock
+ * @param {string} blocks their names
  * @param {boolean} silent
  */
-async function keepBlocks(number, digest, silent) {
-  const summary = text("lock", { blocks: blocksText(1, number) });
-  const answer = await post("/sdvg/keep", { blocks: `${number}:${digest}` }, summary);
+async function keepBlocks(lock, blocks, silent) {
+  const summary = text("lock", { blocks });
+  const answer = await post("/sdvg/keep", { blocks: lock }, summary);
   if (!answer || silent) return Boolean(answer);
   const megabytes = (answer.bytes / 1e6).toFixed(answer.bytes < 1e6 ? 2 : 0);
   toast("info", summary, text("onDisk", { megabytes }), LIFE.done);

@@ -1,5 +1,7 @@
 // Runs, as far as they are known: plain values. What the next one makes again, the server says.
 import { takesOf } from "./blocks.js";
+import { lockAt } from "./locks.js";
+import { placesOfRun } from "./shots.js";
 
 /**
  * @param {RunInfo} info
@@ -136,27 +138,6 @@ export function differsFrom(run, other) {
   return at < 0 ? undefined : at + 1;
 }
 
-// --- locks, such as "5:0123456789abcdef"
-
-/**
- * How many blocks a lock keeps.
- * @param {string} lock
- */
-export function keptBy(lock) {
-  return parseInt(lock, 10) || 0;
-}
-
-/**
- * Whether the first blocks of a run are those that a lock keeps; undefined without a lock, or if that is not known.
- * @param {Run} run
- * @param {string} lock
- */
-export function holdsLock(run, lock) {
-  const kept = keptBy(lock);
-  const digest = kept ? run.done?.digests?.[kept - 1] : undefined;
-  return digest && digest === lock.trim().split(":")[1];
-}
-
 // --- takes side by side
 
 /**
@@ -190,10 +171,11 @@ export function takesKnown(number, shown, others, now) {
  * @param {number} number
  * @param {Asked} now
  */
-export function isAlike({ info, directions, takes }, number, now) {
+export function isAlike(run, number, now) {
+  const { info, directions, takes } = run;
   const { signature, kept = "" } = info;
   if (!signature || !now.signature) return false;
-  const asked = { signature, directions, takes, kept };
+  const asked = { signature, directions, takes, kept, shots: placesOfRun(run) };
   return courseOf(asked, number) === courseOf(now, number);
 }
 
@@ -201,9 +183,10 @@ export function isAlike({ info, directions, takes }, number, now) {
  * @param {Asked} asked
  * @param {number} number
  */
-function courseOf({ signature, directions, takes, kept }, number) {
+function courseOf({ signature, directions, takes, kept, shots }, number) {
   const { rest, router, tau, prompts } = signature ?? {};
   const before = [...takesOf(takes)].filter(([block]) => block < number);
   const letters = directions.slice(0, number).replace(/\.+$/, "");
-  return JSON.stringify([rest, router, tau, prompts, before, letters, kept.trim()]);
+  const lock = lockAt(number, kept, shots);
+  return JSON.stringify([rest, router, tau, prompts, before, letters, lock]);
 }

@@ -7,6 +7,11 @@ import { isSound, keyOf, spoken } from "./shots.js";
  * @typedef {{ key: string, from: string, frame: number, blocks: string[] }} BoardRun
  */
 
+/**
+ * What blocks follow from: locks of shots, and whether their place in the film, as in a clip that is restyled.
+ * @typedef {{ locks?: Held["locks"], isPlaced?: boolean }} Kept
+ */
+
 /** @type {WeakMap<ShotBoard, BoardRun[]>} */
 const runsKnown = new WeakMap(); // a board never changes
 
@@ -57,21 +62,25 @@ function originOf(shots, i) {
 }
 
 /**
- * How many first blocks of each run of a board the one before has, by its key, and whether all of the run is the same.
+ * How many first blocks of each run of a board the one before has, by its key, and whether all of the run is the same. What follows from
+ * locked blocks does not follow from what the run began with.
  * @param {ShotBoard} board
  * @param {ShotBoard} next
- * @param {boolean} [isPlaced] whether blocks follow from their place in the film too, as in a clip that is restyled
+ * @param {Kept} kept
  */
-function sameBlocks(board, next, isPlaced = false) {
+function sameBlocks(board, next, { locks = [], isPlaced = false }) {
   const before = new Map(runsOf(board).map((run) => [run.key, run]));
   /** @type {Map<string, { count: number, isWhole: boolean }>} */
   const same = new Map();
   for (const { key, from, frame, blocks } of runsOf(next)) {
     const known = before.get(key);
     const isHere = !isPlaced || known?.frame === frame;
-    const isOrigin = isHere && known?.from === from && (same.get(from)?.isWhole ?? true);
     const first = blocks.findIndex((block, i) => block !== known?.blocks[i]);
-    const count = isOrigin ? (first < 0 ? blocks.length : first) : 0;
+    const isAlike = isHere && known?.from === from;
+    const own = isAlike ? (first < 0 ? blocks.length : first) : 0;
+    const locked = locks.find((lock) => lock.key === key)?.blocks ?? Infinity;
+    const begins = own >= locked || (same.get(from)?.isWhole ?? true);
+    const count = begins ? own : 0;
     same.set(key, { count, isWhole: count === blocks.length && count === known?.blocks.length });
   }
   return same;
@@ -81,10 +90,10 @@ function sameBlocks(board, next, isPlaced = false) {
  * What another board makes anew: stretches of blocks, as its lines count, and whether all blocks of the board before are still there.
  * @param {ShotBoard} board
  * @param {ShotBoard} next
- * @param {boolean} [isPlaced] whether blocks follow from their place in the film too
+ * @param {Kept} [kept]
  */
-export function changed(board, next, isPlaced = false) {
-  const same = sameBlocks(board, next, isPlaced);
+export function changed(board, next, kept = {}) {
+  const same = sameBlocks(board, next, kept);
   /** @type {{ from: number, to: number }[]} */
   const stretches = [];
   let start = 1;
@@ -99,44 +108,79 @@ export function changed(board, next, isPlaced = false) {
     if (last?.to === from - 1) last.to = start - 1;
     else stretches.push({ from, to: start - 1 });
   }
-  const all = runsOf(board).reduce((sum, { blocks }) => sum + blocks.length, 0);
-  return { stretches, adds: stays === all };
+  return { stretches, adds: stays === lengthOf(board) };
 }
 
 /**
- * How many first blocks another board leaves as they are, where they are.
+ * Whether every shot that has a lock is in another board too, or gone with all its blocks.
  * @param {ShotBoard} board
  * @param {ShotBoard} next
+ * @param {Held["locks"]} locks
  */
-function unmoved(board, next) {
-  const same = sameBlocks(board, next);
-  const before = runsOf(board);
-  let count = 0;
-  for (const [i, { key }] of runsOf(next).entries()) {
-    const { count: own = 0, isWhole = false } = same.get(key) ?? {};
-    if (before[i]?.key !== key) break;
-    count += own;
-    if (!isWhole) break;
-  }
-  return count;
+export function keepsRuns(board, next, locks) {
+  const left = runsOf(next).map(({ key }) => key);
+  const gone = runsOf(board).filter(
+    ({ key }) => !left.includes(key) && locks.some((lock) => lock.key === key),
+  );
+  const blocks = gone.reduce((sum, run) => sum + run.blocks.length, 0);
+  return !gone.length || lengthOf(next) <= lengthOf(board) - blocks;
 }
 
 /**
- * Whether an edit leaves the first `fixed` blocks alone, which a clip gives or a lock keeps, and makes a video.
+ * Whether every locked block that another board has is made by what it was made by.
  * @param {ShotBoard} board
  * @param {ShotBoard} next
- * @param {number} fixed
- * @param {number} most
+ * @param {Held} held
  */
-export function allowed(board, next, fixed, most) {
+function keepsLocked(board, next, { before, locks }) {
+  const same = sameBlocks(board, next, { locks });
+  return runsOf(board).every(({ key, blocks }, i) => {
+    const locked = locks.find((lock) => lock.key === key)?.blocks ?? 0;
+    const stay = same.get(key)?.count ?? Infinity;
+    return !locked || stay >= Math.min(locked + (i ? 0 : before), blocks.length);
+  });
+}
+
+/**
+ * How many blocks a board has.
+ * @param {ShotBoard} board
+ */
+function lengthOf(board) {
+  return runsOf(board).reduce((sum, { blocks }) => sum + blocks.length, 0);
+}
+
+/**
+ * Whether the blocks that a clip gives are where they were.
+ * @param {ShotBoard} board
+ * @param {ShotBoard} next
+ * @param {Held} held
+ */
+function keepsGiven(board, next, { before, locks }) {
+  if (!before) return true;
+  const [first] = runsOf(next);
+  const stay = sameBlocks(board, next, { locks }).get(first?.key)?.count ?? 0;
+  return first?.key === runsOf(board)[0].key && stay >= before;
+}
+
+/**
+ * Whether an edit leaves alone what a clip gives and a lock keeps, and makes a video.
+ * @param {ShotBoard} board
+ * @param {ShotBoard} next
+ * @param {Held} held
+ * @param {number} most blocks
+ */
+export function allowed(board, next, held, most) {
   const marks = next.shots.flatMap((shot) => shot.marks);
   const whole =
     next.shots.length > 0 &&
     next.shots.every((shot) => shot.marks.length) &&
     (next.shots.length < 2 || spoken(next.shots)[0].prompt !== "");
   const isMade = marks.some(Boolean); // one block at least is the run's, not the clip's
-  const fits = marks.length >= fixed && marks.length <= most;
-  return whole && isMade && fits && isSound(next) && unmoved(board, next) >= fixed;
+  const keeps =
+    keepsGiven(board, next, held) &&
+    keepsRuns(board, next, held.locks) &&
+    keepsLocked(board, next, held);
+  return whole && isMade && marks.length <= most && isSound(next) && keeps;
 }
 
 /**

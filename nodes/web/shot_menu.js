@@ -23,9 +23,13 @@ const FIELD = "textarea"; // of a card, where its words are typed
  */
 export function shotItems(view, i) {
   const { first } = view.cards[i];
-  const isLocked = first <= view.fixed - view.before;
-  const release = isLocked ? [view.acts.release(first)] : [];
-  const groups = [release, takeItems(view, i), originItems(view, i), runItems(view, i)];
+  const release = view.firstFree(i) > 0 ? view.acts.release(first) : null;
+  const groups = [
+    release ? [release] : [],
+    takeItems(view, i),
+    originItems(view, i),
+    runItems(view, i),
+  ];
   return [...groups, rowItems(view, i)].filter((items) => items.length);
 }
 
@@ -133,7 +137,7 @@ function runItems(view, i) {
   const { shots } = view.board;
   const { last } = view.cards[i];
   const isFilm = shots.every(({ fresh }, at) => at === 0 || !fresh);
-  if (isFilm || last <= view.fixed - view.before) return [];
+  if (isFilm || view.isFixed(i)) return [];
   const from = headShot(shots, i) + 1;
   const name = text("makeShot", { count: i + 2 - from, from, to: i + 1 });
   return [{ text: name, act: () => view.acts.make(last, i + 1) }];

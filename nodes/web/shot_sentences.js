@@ -7,10 +7,10 @@ import { stretchesText, text } from "./words.js";
  * What an edit makes again, and by how much it changes the film's length, though it has as many blocks.
  * @param {ShotBoard} board
  * @param {ShotBoard} next
- * @param {{ before: number, isPlaced: boolean }} film blocks of a clip, which the lines count too, and whether one is restyled
+ * @param {Held & { isPlaced: boolean }} film its blocks of a clip, which the lines count too, its locks, and whether a clip is restyled
  */
-export function costText(board, next, { before, isPlaced }) {
-  const { stretches, adds } = changed(board, next, isPlaced);
+export function costText(board, next, { before, ...kept }) {
+  const { stretches, adds } = changed(board, next, kept);
   const ofRun = stretches.map(({ from, to }) => ({ from: from - before, to: to - before }));
   const blocks = stretchesText(ofRun);
   const act = adds ? text("adds", { blocks }) : text("remakes", { blocks });

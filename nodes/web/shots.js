@@ -163,6 +163,33 @@ export function spoken(shots) {
   return shots.map((shot) => ({ ...shot, prompt: (prompt = shot.prompt || prompt) }));
 }
 
+/**
+ * The runs of a video by the text of its prompt, as the server reads it.
+ * @param {string} text
+ * @param {number} blocks
+ * @param {number} before blocks of a clip, which the lines count too
+ * @returns {RunPlace[]}
+ */
+export function placesIn(text, blocks, before) {
+  const begins = parts(text).flatMap(({ from, fresh }) => (fresh ? { from, key: fresh.key } : []));
+  const key = begins.find(({ from }) => from === 1)?.key ?? FIRST_KEY;
+  const later = begins.map((begin) => ({ key: begin.key, first: begin.from - before }));
+  const shots = [{ key, first: 1 }, ...later.filter(({ first }) => first > 1 && first <= blocks)];
+  return shots.map((shot, i) => {
+    const end = shots[i + 1]?.first ?? blocks + 1;
+    return [shot.key, shot.first, end - shot.first];
+  });
+}
+
+/**
+ * The shots of a run, as it was asked for them.
+ * @param {Run} run
+ * @returns {RunPlace[]}
+ */
+export function placesOfRun({ info, of }) {
+  return info.shots ?? [[FIRST_KEY, 1, of]];
+}
+
 // --- keys: of the shots that begin afresh, each a run of its own with the shots that go on with it, and of footage
 
 /**
@@ -240,7 +267,7 @@ function allClips({ shots, clips, later }) {
  * The keys of the runs of a board, those of the lines that no block reaches too.
  * @param {ShotBoard} board
  */
-function allRuns({ shots, later }) {
+export function allRuns({ shots, later }) {
   const reached = shots.flatMap((_, i) => keyOf(shots, i) ?? []);
   return [...reached, ...later.flatMap(({ fresh }) => fresh?.key ?? [])];
 }

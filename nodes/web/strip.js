@@ -1,7 +1,8 @@
 // The strip of one sampler: shows a run, and writes on the node's widgets what the next one is to do.
 import { secondOf } from "./blocks.js";
+import { carriedLocks, lockedIn, locksOf } from "./locks.js";
 import { NodeInputs } from "./node_inputs.js";
-import { hasFailed, isGoing, keptBy } from "./runs.js";
+import { hasFailed, isGoing } from "./runs.js";
 import { writeBoard } from "./shots.js";
 import { StripActions } from "./strip_actions.js";
 import { Board } from "./strip_board.js";
@@ -21,7 +22,7 @@ import { text } from "./words.js";
  * What a strip asks of the server and of the other strips.
  * @typedef {object} StripActs
  * @property {(run: Run) => void} stop
- * @property {(number: number, digest: string, silent: boolean) => Promise<boolean>} keep write the first blocks of a run to the disk
+ * @property {(lock: string, blocks: string, silent: boolean) => Promise<boolean>} keep write the blocks of a lock, as they are named, to the disk
  * @property {(number: number) => void} undo when a step is undone from a square
  * @property {() => Run[]} others runs that made takes to compare, and others that are over
  * @property {() => void} ask for a forecast
@@ -123,7 +124,7 @@ export class Strip {
   /** Why the next run will be refused; empty if it will not, and where neither a run nor a lock promises one. */
   get refusal() {
     const inputs = this.inputs.now();
-    if (!this.run && !keptBy(inputs.lock)) return "";
+    if (!this.run && !lockedIn(inputs).length) return "";
     return refusalText(inputs, this.answer?.key === this.key ? this.answer.refusal : "");
   }
 
@@ -267,7 +268,7 @@ export class Strip {
     this.board.show({
       values: isTooEarly ? undefined : values,
       before: before ?? 0,
-      kept: keptBy(inputs.lock),
+      locks: locksOf(inputs),
       most: this.inputs.mostBlocks,
       run: this.isOn ? this.run : null,
       signature: this.acts.signature(),
@@ -296,9 +297,10 @@ export class Strip {
    */
   writeShots(board) {
     if (this.room.isOpen.shots) this.openShots(true); // also where one shot is left
+    const lock = carriedLocks(this.inputs.now().lock, this.board.board, board);
     this.isWriting = true;
     try {
-      this.inputs.writeBoard(writeBoard(board));
+      this.inputs.writeBoard({ ...writeBoard(board), kept_blocks: lock });
     } finally {
       this.isWriting = false;
       this.refresh();

@@ -1,9 +1,10 @@
 // What can be done at a block of a strip: by its menu, and by keys.
 import { letterOf, takeOf, withLetter, withTake } from "./blocks.js";
-import { isGoing, keptBy } from "./runs.js";
+import { beginOf, isLocked, lockFor, unlockFor, withoutStrays } from "./locks.js";
+import { isGoing } from "./runs.js";
 import { toast } from "./frontend.js";
 import { openMenu } from "./strip_menu.js";
-import { lockFor, nextTake, unlockFor } from "./strip_model.js";
+import { nextTake } from "./strip_model.js";
 import { blocksText, text } from "./words.js";
 
 const LIFE = 6000; // ms of a message
@@ -65,11 +66,11 @@ export class StripActions {
    * @param {string} key
    */
   explain(number, key) {
-    const isLocked = number <= keptBy(this.inputs.lock) && LOCKED.includes(key);
-    const isAsked = !isLocked && key === "n";
-    if (isLocked) toast("info", text("blockLocked", { number }), text("blockLockedDetail"), LIFE);
+    const isKept = isLocked(number, this.inputs) && LOCKED.includes(key);
+    const isAsked = !isKept && key === "n";
+    if (isKept) toast("info", text("blockLocked", { number }), text("blockLockedDetail"), LIFE);
     if (isAsked) sayAsked(takeOf(this.inputs.takes, number));
-    return isLocked || isAsked;
+    return isKept || isAsked;
   }
 
   /**
@@ -81,9 +82,9 @@ export class StripActions {
     const film = this.filmItems(number);
     if (!this.strip.view.squares.isUsable(number)) return [film];
     const lock = this.lockRefusal(number) ? null : this.lockItem(number);
-    const kept = keptBy(this.inputs.lock);
-    const locks = [...(lock ? [lock] : []), ...(kept ? [this.releaseItem(number)] : [])];
-    if (number <= kept) return [locks, film];
+    const release = this.releaseItem(number);
+    const locks = [lock, release].filter((item) => item !== null);
+    if (isLocked(number, this.inputs)) return [locks, film];
     return [this.choiceItems(number), this.takeItems(number), locks, film];
   }
 
@@ -173,11 +174,19 @@ export class StripActions {
   lockRefusal(number) {
     if (this.inputs.start.restyle) return text("restyled");
     if (this.strip.refusal) return this.strip.refusal;
-    return this.strip.isForgotten ? text("forgotten", { blocks: blocksText(1, number) }) : "";
+    return this.strip.isForgotten ? text("forgotten", { blocks: this.blocksUpTo(number) }) : "";
   }
 
   /**
-   * What locks the blocks up to one; null if nothing does. `problem`: why a shot must not be locked now, or empty.
+   * The blocks of a shot up to one.
+   * @param {number} number
+   */
+  blocksUpTo(number) {
+    return blocksText(beginOf(number, this.inputs), number);
+  }
+
+  /**
+   * What locks the blocks of a shot up to one; null if nothing does. `problem`: why a shot must not be locked now, or empty.
    * @param {number} number
    */
   lockItem(number) {
@@ -185,34 +194,46 @@ export class StripActions {
     const found = lockFor(number, this.inputs, strip.run, strip.forecast);
     if (!found) return null;
     const old = found.old ? blocksText(found.old, number) : "";
-    const blocks = blocksText(1, number);
+    const blocks = this.blocksUpTo(number);
     const name = old ? text("lockOld", { blocks: old }) : text("lock", { blocks });
     const stale = old ? text("runFirst", { blocks: old }) : "";
     const problem = this.lockRefusal(number) || stale;
-    return { key: "k", text: name, problem, act: () => this.keep(found.lock) };
+    return { key: "k", text: name, problem, act: () => this.keep(found, blocks) };
   }
 
   /**
-   * What gives up a locked block, and those after it.
+   * What gives up a locked block, and those of its shot after it; where its shot has no lock, those of shots that the video does not have.
+   * Null if there is none.
    * @param {number} number
-   * @returns {MenuItem}
+   * @returns {MenuItem | null}
    */
   releaseItem(number) {
-    const { from, to, lock } = unlockFor(number, this.inputs, this.strip.run);
-    const act = () => (lock ? this.keep(lock, true) : this.strip.inputs.write("kept_blocks", ""));
-    return { text: text("unlock", { blocks: blocksText(from, to) }), act };
+    const { strip, inputs } = this;
+    const left = unlockFor(number, inputs, strip.run);
+    if (!left) return this.strayItem();
+    const blocks = blocksText(left.from, left.to);
+    const act = () =>
+      left.part ? this.keep(left, blocks, true) : strip.inputs.write("kept_blocks", left.lock);
+    return { text: text("unlock", { blocks }), act };
+  }
+
+  /** @returns {MenuItem | null} */
+  strayItem() {
+    const lock = withoutStrays(this.inputs);
+    if (lock === null) return null;
+    return { text: text("unlockGone"), act: () => this.strip.inputs.write("kept_blocks", lock) };
   }
 
   /**
-   * Keep the first blocks as they are, once the server has written them.
-   * @param {string} lock
+   * Keep the first blocks of a shot as they are, once the server has written them.
+   * @param {{ lock: string, part: string }} locks all of them, and the one of the shot
+   * @param {string} blocks their names
    * @param {boolean} [silent]
    */
-  async keep(lock, silent = false) {
+  async keep({ lock, part }, blocks, silent = false) {
     const { inputs, acts } = this.strip;
-    const [number, digest] = lock.split(":");
     if (inputs.refuseWired("kept_blocks")) return;
-    if (await acts.keep(Number(number), digest, silent)) inputs.write("kept_blocks", lock);
+    if (await acts.keep(part, blocks, silent)) inputs.write("kept_blocks", lock);
   }
 
   /**

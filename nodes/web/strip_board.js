@@ -5,7 +5,7 @@ import { toast } from "./frontend.js";
 import { isAgain, isOld, nextTake } from "./strip_model.js";
 import { namesBlock } from "./prompt_lines.js";
 import { ShotCard } from "./shot_card.js";
-import { allowed, originsLost } from "./shot_changes.js";
+import { allowed, keepsRuns, originsLost } from "./shot_changes.js";
 import {
   cutShot,
   freshShot,
@@ -20,6 +20,8 @@ import { shotItems } from "./shot_menu.js";
 import { placesOf, shotPicture } from "./shot_pictures.js";
 import { costText, originText, shotsOf } from "./shot_sentences.js";
 import {
+  headShot,
+  keyOf,
   newKey,
   readBoard,
   shotAt,
@@ -41,7 +43,7 @@ const EMPTY = { shots: [], clips: [], later: [] };
  * @typedef {object} BoardActs
  * @property {(board: ShotBoard) => void} write
  * @property {(number: number) => { text: string, problem: string, act: () => void } | null} lock what locks the blocks up to one
- * @property {(number: number) => MenuItem} release what unlocks one
+ * @property {(number: number) => MenuItem | null} release what unlocks one
  * @property {(number: number) => void} choose a block
  * @property {() => void} typing as words are typed on a card
  * @property {(number: number) => number[]} takes of a block that exist
@@ -50,11 +52,11 @@ const EMPTY = { shots: [], clips: [], later: [] };
  */
 
 /**
- * What a board is shown by. `before`: how many blocks a clip gives, `kept`: how many of the run stay, `most`: how many the node takes.
+ * What a board is shown by. `before`: how many blocks a clip gives, `locks`: of its shots, `most`: how many blocks the node takes.
  * @typedef {object} BoardState
  * @property {BoardValues | undefined} values
  * @property {number} before
- * @property {number} kept
+ * @property {Held["locks"]} locks
  * @property {number} most
  * @property {Run | null} run whose pictures are shown
  * @property {Signature | undefined} signature of what is set
@@ -73,10 +75,11 @@ export class Board {
     this.cards = [];
     this.key = ""; // for the next shot that begins afresh
     this.before = 0;
+    /** @type {Held["locks"]} */
+    this.locks = [];
     this.isPlaced = false; // a clip is restyled, of which each shot has its stretch
     /** @type {Omit<import("./shot_pictures.js").AskedFilm, "signature">} */
     this.asked = { places: [], before: 0, directions: "", takes: "" };
-    this.fixed = 0;
     this.most = 0;
     this.element = make("ol", "sdvg-shots");
     this.last = make("li", "sdvg-add");
@@ -96,8 +99,8 @@ export class Board {
     this.board = (state.values && readBoard(state.values, state.before)) ?? EMPTY;
     this.key = newKey(this.board);
     this.before = state.before;
+    this.locks = state.locks;
     this.isPlaced = state.start.restyle;
-    this.fixed = state.before + state.kept;
     const { directions = "", takes = "" } = state.values ?? {};
     const places = placesOf(this.board.shots, state.before);
     this.asked = { places, before: state.before, directions, takes };
@@ -167,6 +170,7 @@ export class Board {
     const last = to - this.before;
     const made = Math.max(0, to - Math.max(from, this.before + 1) + 1); // by the run
     const second = secondOf(first, start);
+    const fixed = this.fixedTo(i);
     const asked = { ...this.asked, signature };
     const inFilm = run && made ? shotPicture({ first, last }, run, asked, forecast) : undefined;
     const trial = made ? this.acts.trial(last) : undefined;
@@ -183,10 +187,10 @@ export class Board {
       prompt: shot.prompt,
       strength: shot.strength.trim(),
       cut: shot.cut,
-      fixed: to <= this.fixed,
-      least: Math.max(1, this.fixed - from + 1 - (shot.marks.length - made)),
+      fixed: to <= fixed,
+      least: Math.max(1, fixed - from + 1 - (shot.marks.length - made)),
       most: this.mostOf(made),
-      lasts: to < this.fixed,
+      lasts: to < fixed,
       again: isAgain(forecast, trial ? last : (inFilm?.at ?? last)),
       old: !trial && Boolean(inFilm?.old),
       oldLast: isOld(forecast, last),
@@ -263,19 +267,20 @@ export class Board {
    */
   drawLock(i) {
     const { first, last, keep } = this.cards[i];
-    const isLocked = last <= this.fixed - this.before;
+    const isLocked = this.isFixed(i);
     const lock = isLocked ? null : this.acts.lock(last);
     const offered = lock?.problem || lock?.text;
     keep.textContent = isLocked ? text("isLocked") : text("lockShot");
     keep.setAttribute("aria-pressed", String(isLocked));
     keep.disabled = !isLocked && (!lock || lock.problem !== "");
-    nameElement(keep, isLocked ? this.acts.release(first).text : (offered ?? text("lockLater")));
+    const released = isLocked ? this.acts.release(first)?.text : undefined;
+    nameElement(keep, released ?? offered ?? text("lockLater"));
   }
 
   /** @param {number} i */
   lock(i) {
     const { first, last } = this.cards[i];
-    if (last <= this.fixed - this.before) this.acts.release(first).act();
+    if (this.isFixed(i)) this.acts.release(first)?.act();
     else this.acts.lock(last)?.act();
   }
 
@@ -300,7 +305,7 @@ export class Board {
    * @param {ShotBoard} board
    */
   allow(board) {
-    const isAllowed = allowed(this.board, board, this.fixed, this.most + this.before);
+    const isAllowed = allowed(this.board, board, this, this.most + this.before);
     return isAllowed ? board : undefined;
   }
 
@@ -317,7 +322,26 @@ export class Board {
    * @param {number} i
    */
   firstFree(i) {
-    return Math.max(0, this.fixed - startsOf(this.board.shots)[i] + 1);
+    return Math.max(0, this.fixedTo(i) - startsOf(this.board.shots)[i] + 1);
+  }
+
+  /**
+   * The last block, as the lines count, of those of a shot's run that stay: a clip gives them, or they are locked.
+   * @param {number} i
+   */
+  fixedTo(i) {
+    const { shots } = this.board;
+    const head = headShot(shots, i);
+    const locked = this.locks.find(({ key }) => key === keyOf(shots, head))?.blocks ?? 0;
+    return startsOf(shots)[head] - 1 + (head ? 0 : this.before) + locked;
+  }
+
+  /**
+   * Whether all of a shot stays.
+   * @param {number} i
+   */
+  isFixed(i) {
+    return this.firstFree(i) >= this.board.shots[i].marks.length;
   }
 
   /**
@@ -403,7 +427,8 @@ export class Board {
     if (!card) return; // it went with its text
     const typed = card.area.value.trim();
     if (!i && !typed) toast("info", text("shotPrompt", { shot: 1 }), text("firstPrompt"), LIFE);
-    if (typed !== card.prompt) this.write(sayShot(this.board, i, card.area.value));
+    const board = sayShot(this.board, i, card.area.value);
+    if (typed !== card.prompt && keepsRuns(this.board, board, this.locks)) this.write(board);
     const shot = this.board.shots[i];
     if (typed.split("\n").slice(1).some(namesBlock))
       toast("info", text("joined"), text("joinedDetail"), LIFE);

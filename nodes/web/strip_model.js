@@ -1,6 +1,6 @@
 // What a strip shows, worked out from what is asked of the next run, from the run that is shown, and from the server's forecast.
 import { ROUTER, letterOf, secondOf, takesOf } from "./blocks.js";
-import { holdsLock, isGoing, keptBy } from "./runs.js";
+import { isLocked, lockedIn } from "./locks.js";
 
 const STAYS = "s";
 const CHANGES = "c";
@@ -29,7 +29,8 @@ export function bringsBack(forecast, run, now) {
 
 /**
  * The stretches of blocks that the next run makes, or may.
- * @param {Forecast} forecast
+ * @param {Pick<Forecast, "blocks">} forecast
+ * @returns {Stretch[]}
  */
 export function madeNext({ blocks }) {
   const stretches = blocks.matchAll(new RegExp(`[^${STAYS}]+`, "g"));
@@ -48,11 +49,24 @@ export function isCertain({ blocks }) {
 }
 
 /**
+ * The stretches of blocks that are not locked.
+ * @param {Inputs} inputs
+ */
+export function freeBlocks(inputs) {
+  const locked = lockedIn(inputs);
+  const letters = Array.from({ length: inputs.blocks }, (_, i) =>
+    locked.some(({ from, to }) => from <= i + 1 && i + 1 <= to) ? STAYS : CHANGES,
+  );
+  return madeNext({ blocks: letters.join("") });
+}
+
+/**
  * Whether the next run is to end at a block that it does not make, which the server refuses.
  * @param {Inputs} inputs
  */
-export function isUntilWrong({ until, blocks, lock }) {
-  return until > 0 && (until <= keptBy(lock) || until > blocks);
+export function isUntilWrong(inputs) {
+  const { until, blocks } = inputs;
+  return until > 0 && (until > blocks || isLocked(until, inputs));
 }
 
 /**
@@ -111,9 +125,10 @@ export function lineAt({ prompts, positive }, block) {
  * @returns {Square[]}
  */
 export function squaresOf(inputs, run, forecast) {
-  const { blocks, directions, lock, start } = inputs;
+  const { blocks, directions, start } = inputs;
   const of = Math.max(blocks, run?.of ?? 0);
   const takes = takesOf(inputs.takes);
+  const locked = lockedIn(inputs);
   return Array.from({ length: of }, (_, i) => {
     const number = i + 1;
     const usable = number <= blocks;
@@ -126,7 +141,7 @@ export function squaresOf(inputs, run, forecast) {
       again: isAgain(forecast, number),
       uncertain: forecast?.blocks[i] === MAY_CHANGE,
       old: usable && isOld(forecast, number),
-      kept: number <= keptBy(lock),
+      kept: locked.some(({ from, to }) => from <= number && number <= to),
       usable,
       from: secondOf(number, start),
       isAdded: start.clip && start.clipSeconds === null,
@@ -143,35 +158,6 @@ export function clipBlocks(start, run) {
   const known = run?.info.before ?? 0;
   if (start.clip) return known || null;
   return start.unknown ? known : 0;
-}
-
-/**
- * What locks the blocks up to one: their digest, and the first of them that was made for something else than is asked now; null if
- * the run that is shown does not have them, or if they are locked already.
- * @param {number} number
- * @param {Inputs} inputs
- * @param {Run | null} run
- * @param {Forecast | null} forecast
- */
-export function lockFor(number, inputs, run, forecast) {
-  const digest = run && !isGoing(run) ? run.done?.digests?.[number - 1] : undefined;
-  if (!digest || number <= keptBy(inputs.lock) || number > inputs.blocks) return null;
-  const old = forecast?.old.find((block) => block <= number) ?? null;
-  return { lock: `${number}:${digest}`, old };
-}
-
-/**
- * What gives up the lock of a block and of those after it, as they follow from it: the first that is free, and the lock that is left;
- * all of it if the run that is shown does not have the blocks before.
- * @param {number} number
- * @param {Inputs} inputs
- * @param {Run | null} run
- */
-export function unlockFor(number, inputs, run) {
-  const kept = keptBy(inputs.lock);
-  const digest = run && holdsLock(run, inputs.lock) && run.done?.digests?.[number - 2];
-  const isPart = Boolean(digest) && number > 1 && number <= kept;
-  return { from: isPart ? number : 1, to: kept, lock: isPart ? `${number - 1}:${digest}` : "" };
 }
 
 /**

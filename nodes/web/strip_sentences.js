@@ -1,7 +1,8 @@
 // What a strip says of blocks and runs.
 import { DIRECTIONS, GIVEN, OUTCOMES, outcomeOf } from "./blocks.js";
-import { hasFailed, keptBy, secondsOf } from "./runs.js";
-import { isCertain, isUntilWrong, madeNext } from "./strip_model.js";
+import { lockedIn } from "./locks.js";
+import { hasFailed, secondsOf } from "./runs.js";
+import { freeBlocks, isCertain, isUntilWrong, madeNext } from "./strip_model.js";
 import { blocksText, outcomeText, stretchesText, text } from "./words.js";
 
 /**
@@ -63,7 +64,7 @@ export function sentenceOf({ number, of, event, letter, take, again, uncertain, 
 export function refusalText(inputs, refusal) {
   if (refusal) return refusal;
   if (isUntilWrong(inputs)) return text("untilWrong", { until: inputs.until });
-  return keptBy(inputs.lock) && inputs.start.restyle ? text("restyled") : "";
+  return lockedIn(inputs).length && inputs.start.restyle ? text("restyled") : "";
 }
 
 /**
@@ -75,11 +76,10 @@ export function refusalText(inputs, refusal) {
  */
 export function nextText(inputs, forecast, { hasRun, isForgotten, bringsBack }, refusal) {
   if (refusal) return refusal;
-  const first = keptBy(inputs.lock) + 1;
-  if (!hasRun && first > inputs.blocks)
-    return text("lockedUnseen", { blocks: blocksText(1, first - 1) });
-  if (isForgotten && first <= inputs.blocks)
-    return text("forgottenRun", { blocks: blocksText(first, inputs.blocks) });
+  const free = freeBlocks(inputs);
+  if (!hasRun && !free.length)
+    return text("lockedUnseen", { blocks: blocksText(1, inputs.blocks) });
+  if (isForgotten && free.length) return text("forgottenRun", { blocks: stretchesText(free) });
   return bringsBack ? text("bringsBack") : forecastText(forecast);
 }
 

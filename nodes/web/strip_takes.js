@@ -55,8 +55,8 @@ export class TakeSheet {
 
   /** @returns {Asked} */
   get asked() {
-    const { directions, takes, lock } = this.strip.inputs.now();
-    return { signature: this.strip.acts.signature(), directions, takes, kept: lock };
+    const { directions, takes, lock, shots } = this.strip.inputs.now();
+    return { signature: this.strip.acts.signature(), directions, takes, kept: lock, shots };
   }
 
   /**

@@ -52,7 +52,7 @@ export function blocksText(from, to) {
 
 /**
  * Several stretches of blocks.
- * @param {{ from: number, to: number }[]} stretches
+ * @param {Stretch[]} stretches
  */
 export function stretchesText(stretches) {
   return stretches.map(({ from, to }) => blocksText(from, to)).join(text("comma"));

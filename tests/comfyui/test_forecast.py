@@ -27,7 +27,7 @@ BOARD = """({ values, edits, before }) => {
     const i = given[0] % board.shots.length;
     const [, more] = given;
     const next = js[name](board, i, name === "moveShot" ? more % board.shots.length : more);
-    if (js.allowed(board, next, before, 6 + before)) values = js.writeBoard(next);
+    if (js.allowed(board, next, { before, locks: [] }, 6 + before)) values = js.writeBoard(next);
     seen.push(values);
   }
   return seen;

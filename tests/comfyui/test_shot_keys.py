@@ -5,6 +5,7 @@ from itertools import chain
 
 import pytest
 from comfy_page import PLAY, call, write_modules
+from sdvg_pack.nodes.page.locks import read_locks
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.settings.request import check_directions, read_shots, read_takes, shots_text
 from sdvg_pack.sdvg_core.text.prompts import read_prompt
@@ -122,7 +123,7 @@ def test_page_and_server_read_lines_alike(modules):
 
 
 # Edits that are allowed, each with the values before and after it, and what it says it remakes.
-ACTS = """({ values, before, fixed, edits }) => {
+ACTS = """({ values, before, lock, edits }) => {
   let board = js.readBoard(values, before);
   const seen = [];
   edits.forEach(([name, at, ...given], n) => {
@@ -132,11 +133,14 @@ ACTS = """({ values, before, fixed, edits }) => {
     if (name === "beginFrom") filled[0] = js.keysBefore(board.shots, i)[0] ?? "";
     if (name === "moveShot") filled[0] %= board.shots.length;
     const next = js[name](board, i, ...filled);
-    if (!js.allowed(board, next, fixed, 60)) return;
+    const locks = js.readLocks(lock, js.keyOf(board.shots, 0));
+    if (!js.allowed(board, next, { before, locks }, 60)) return;
+    const wasLocked = lock;
+    lock = js.carriedLocks(lock, board, next);
     const [was, now] = [board, next].map((one) => js.writeBoard(one));
     const again = JSON.stringify(js.readBoard(now, before));
     if (again !== JSON.stringify(next)) throw new Error(`${name} ${i} ${filled}: ${JSON.stringify(next)} ${again}`);
-    seen.push({ name, was, now, ...js.changed(board, next) });
+    seen.push({ name, was, now, wasLocked, nowLocked: lock, ...js.changed(board, next, { locks }) });
     board = next;
   });
   return seen;
@@ -159,13 +163,23 @@ def runs_of(values, before):
     return runs
 
 
-def names_of(values, before):
-    """Return the name of each block: equal names are equal latents."""
+def locks_of(values, text):
+    """Return how many blocks are locked, by key, as the server reads it."""
+    first = next(iter(runs_of(values, 0)))
+    return {key or first: blocks for key, (blocks, _) in read_locks(text).items()}
+
+
+def names_of(values, before, lock=""):
+    """Return the name of each block: equal names are equal latents. After locked blocks, a run goes on."""
     runs = runs_of(values, before)
+    locks = locks_of(values, lock)
     names = {}
     for key, (origin, makers) in runs.items():
-        begin = names[origin][-1] if origin else ""
-        names[key] = [(key, begin, *makers[: n + 1]) for n in range(len(makers))]
+        locked = locks.get(key, 0)
+        begin = names[origin][-1] if origin and not locked else ""
+        names[key] = [
+            (key, "locked", n) if n < locked else (key, begin, locked, *makers[: n + 1]) for n in range(len(makers))
+        ]
     return [name for run in names.values() for name in run]
 
 
@@ -191,30 +205,52 @@ KINDS = [
 SHOTS = "sea\n4 fresh #b: fog\n5: rain\n7 fresh #c from #b: night\n9 cut: snow\n20 fresh #late from #c: dawn"
 
 
-def played(modules, *, before=0, fixed=0):
+def played(modules, *, before=0, lock=""):
     draw = random.Random(7)
     values = {"text": SHOTS, "blocks": 10 - before, "directions": "." * (10 - before), "takes": "2:2"}
     values["directions"] = values["directions"][:-1] + "d"
     edits = [[[kind[0], draw.randrange(8), *kind[1:]] for kind in draw.choices(KINDS, k=8)] for _ in range(40)]
-    cases = [{"values": values, "before": before, "fixed": fixed, "edits": acts} for acts in edits]
+    cases = [{"values": values, "before": before, "lock": lock, "edits": acts} for acts in edits]
     return [step for steps in call(modules, ACTS, cases) for step in steps]
 
 
-@pytest.mark.parametrize(("before", "fixed"), [(0, 0), (0, 4), (2, 2)])
-def test_forecast_of_an_edit_is_what_it_remakes(modules, before, fixed):
+DIGEST = "0123456789abcdef"
+LOCKS = ("", f"3:{DIGEST}", f"0=1:{DIGEST}, b=3:{DIGEST}", f"c=1:{DIGEST}, b=2:{DIGEST}", f"c=4:{DIGEST}")
+
+
+@pytest.mark.parametrize(("before", "lock"), [(2, ""), *((0, lock) for lock in LOCKS)])
+def test_forecast_of_an_edit_is_what_it_remakes(modules, before, lock):
     """Blocks have names by all that the server reads. Catches: a moved shot remade, a dependent one that is not."""
-    steps = played(modules, before=before, fixed=fixed)
+    steps = played(modules, before=before, lock=lock)
     assert {step["name"] for step in steps} == {name for name, *_ in KINDS}
     for step in steps:
         check_directions(step["now"]["directions"], step["now"]["blocks"])
-        was = names_of(step["was"], before)
-        now = names_of(step["now"], before)
+        was = names_of(step["was"], before, step["wasLocked"])
+        now = names_of(step["now"], before, step["nowLocked"])
         remade = [n for n, name in enumerate(now, 1) if name not in was]
         stretches = [range(part["from"], part["to"] + 1) for part in step["stretches"]]
         assert [block for stretch in stretches for block in stretch] == remade, step
         assert step["adds"] == set(was).issubset(now), step
-        assert now[:fixed] == was[:fixed], step
+        assert now[:before] == was[:before], step
         assert len({*now}) == len(now), "no two blocks share their noise"
+
+
+@pytest.mark.parametrize("lock", LOCKS[1:])
+def test_locked_blocks_stay_through_every_edit(modules, lock):
+    """Catches: a lock that is another shot's after a move, or outlives its own; locked blocks asked for anew."""
+    moved = 0
+    for step in played(modules, lock=lock):
+        was = runs_of(step["was"], 0)
+        now = runs_of(step["now"], 0)
+        before = locks_of(step["was"], step["wasLocked"])
+        after = locks_of(step["now"], step["nowLocked"])
+        assert after == {key: blocks for key, blocks in before.items() if key in now}, step
+        assert all(now[key][1][:blocks] == was[key][1][:blocks] for key, blocks in after.items()), step
+        gone = sum(len(was[key][1]) for key in before.keys() - after.keys())
+        assert not gone or step["now"]["blocks"] <= step["was"]["blocks"] - gone, step
+        moved += any(list(was).index(key) != list(now).index(key) for key in after)
+        assert ("0=" in step["nowLocked"]) == ("#0" in after and next(iter(now)) != "#0"), step
+    assert moved
 
 
 # An edit of four shots of two blocks, and the blocks that it remakes where each has its stretch of a restyled clip.
@@ -233,7 +269,8 @@ def test_restyled_shots_follow_from_their_place(modules):
     source = f"""(i) => {{
       const text = "a\\n3 fresh #b: b\\n5 fresh #c: c\\n7 fresh #d: d";
       const board = js.readBoard({{ text, blocks: 8, directions: "", takes: "" }});
-      return js.changed(board, [{edits}][i](board), true).stretches.map(({{ from, to }}) => [from, to]);
+      const {{ stretches }} = js.changed(board, [{edits}][i](board), {{ isPlaced: true }});
+      return stretches.map(({{ from, to }}) => [from, to]);
     }}"""
     assert call(modules, source, list(range(len(PLACED)))) == [stretches for _, stretches in PLACED]
 

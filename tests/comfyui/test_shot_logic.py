@@ -183,7 +183,8 @@ def test_an_edit_says_which_blocks_are_made_again(modules):
     source = f"""(i) => {{
       const board = js.readBoard({{ text: {text!r}, blocks: 10, directions: "", takes: "" }});
       const next = [{sources}][i](board);
-      return [js.allowed(board, next, 4, 100), js.changed(board, next)];
+      const held = {{ before: 0, locks: [{{ key: "#0", blocks: 4 }}] }};
+      return [js.allowed(board, next, held, 100), js.changed(board, next)];
     }}"""
     for (allowed, remade), (edit, first, count) in zip(
         call(modules, source, list(range(len(REMADE)))), REMADE, strict=True

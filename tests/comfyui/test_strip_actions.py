@@ -15,7 +15,8 @@ const toast = { add: ({ detail }) => messages.push(detail) };
 globalThis.app = { extensionManager: { setting: { get: () => "en" }, toast } };
 const { StripActions } = await import("./strip_actions.js");
 const written = [];
-const values = { lock: "3:a", blocks: 9, directions: "", takes: "", start: {} };
+const shots = [["#0", 1, 9]];
+const values = { lock: "3:a", blocks: 9, directions: "", takes: "", start: {}, shots };
 const strip = {
   inputs: { now: () => values, write: (...change) => written.push(change), refuseWired: () => false },
   view: { squares: { isUsable: (number) => number <= 9, say: () => {} } },

@@ -52,6 +52,11 @@ def test_blocks_begin_where_the_clip_ends(modules):
     assert seconds == [times for _, times in BEGINNINGS]
 
 
+def whole(blocks):
+    """Return the only shot of a video."""
+    return ["#0", 1, blocks]
+
+
 # until_block, blocks and lock of a run, and whether the server refuses it.
 UNTIL = [
     (0, 9, "", False),
@@ -65,7 +70,10 @@ UNTIL = [
 
 def test_until_block_is_one_that_is_made(modules):
     """Catches: a run that is refused for its last block, without a word before."""
-    cases = [{"until": until, "blocks": blocks, "lock": lock} for until, blocks, lock, _ in UNTIL]
+    cases = [
+        {"until": until, "blocks": blocks, "lock": lock, "shots": [whole(blocks)]}
+        for until, blocks, lock, _ in UNTIL
+    ]
     assert call(modules, "js.isUntilWrong", cases) == [is_wrong for *_, is_wrong in UNTIL]
 
 
@@ -109,7 +117,7 @@ NEXT = [
 @pytest.mark.parametrize("inputs, state, refusal, words", NEXT, ids=str)
 def test_next_run_is_named_or_its_refusal(modules, inputs, state, refusal, words):
     """Catches: an empty box over a film locked whole, after a restart; a run that is promised, and then refused."""
-    inputs = {"blocks": 9, "lock": "", "until": 0, "start": {}, **inputs}
+    inputs = {"blocks": 9, "lock": "", "until": 0, "start": {}, "shots": [whole(9)], **inputs}
     program = f"""
     globalThis.i18n = {{ en: {(ROOT / "locales" / "en" / "main.json").read_text(encoding="utf-8")} }};
     globalThis.app = {{ extensionManager: {{ setting: {{ get: () => "en" }} }} }};
@@ -161,17 +169,6 @@ def test_run_without_a_block_hides_no_film(modules):
     assert call(modules, source, [runs for runs, _ in SHOWN]) == [at for _, at in SHOWN]
 
 
-DIGESTS = list("abcdef")
-
-
-def test_a_lock_belongs_to_its_own_run(modules):
-    """Catches: a lock shortened to blocks of a run that it was never of."""
-    source = "([lock, digests]) => js.holdsLock({ done: digests && { digests } }, lock) ?? null"
-    cases = [[lock, DIGESTS] for lock in ("3:c", "3:x", "2:c", "", "9:c")]
-    cases.append(["3:c", None])
-    assert call(modules, source, cases) == [True, False, False, None, None, None]
-
-
 # --- takes
 
 
@@ -198,7 +195,7 @@ def test_takes_compare_with_what_is_asked(modules, shown):
       const other = { directions, takes, events: [{ number: 4 }], info: { signature, kept, until: 4 } };
       return js.takesKnown(4, film, [other], now).map(([take]) => take);
     }"""
-    now = {"signature": SIGNED, "directions": "", "takes": "4:9", "kept": ""}
+    now = {"signature": SIGNED, "directions": "", "takes": "4:9", "kept": "", "shots": [whole(9)]}
     cases = [[shown, now, {**now, "takes": "4:2", **change}] for change, _ in ALIKE]
     assert call(modules, source, cases) == [[1, 2] if is_alike else [1] for _, is_alike in ALIKE]
 
@@ -220,7 +217,7 @@ def test_takes_of_a_broken_run_stay_known(modules):
       const info = {{ run: "a", signature: {json.dumps(SIGNED)}, directions: "", takes: "" }};
       const broken = {{ ...js.newRun(info, [1, 2, 3, 4].map((number) => ({{ number }}))), ...ending }};
       const shown = js.newRun({{ ...info, ...asked, run: "b" }}, [1, 2, 3, 4].map((number) => ({{ number }})));
-      const now = {{ ...asked, signature: info.signature, kept: "" }};
+      const now = {{ ...asked, signature: info.signature, kept: "", shots: [["#0", 1, 9]] }};
       const known = (number) => js.takesKnown(number, shown, js.earlierOf([broken, shown], shown), now);
       return [4, 5].map((number) => known(number).map(([take]) => take));
     }}"""

@@ -60,7 +60,7 @@ interface RunInfo {
   signature?: Signature | null;
 }
 
-/** The event `sdvg.done`. */
+/** The event `sdvg.done`. `digests`: for each block, of its shot up to there. */
 interface RunDone {
   blocks: number;
   of: number;
@@ -105,7 +105,26 @@ interface VideoStart {
   afresh: number[];
 }
 
-/** What is asked of the next run. */
+/** Blocks of the video that follow on each other. */
+interface Stretch {
+  from: number;
+  to: number;
+}
+
+/** So many first blocks of a shot that stay, and the digest of their latents. */
+interface ShotLock {
+  key: string;
+  blocks: number;
+  digest: string;
+}
+
+/** What edits of a board leave alone: so many blocks of a clip before the video's, and the locked blocks of shots. */
+interface Held {
+  before: number;
+  locks: { key: string; blocks: number }[];
+}
+
+/** What is asked of the next run. `lock`: as text. */
 interface Inputs {
   blocks: number;
   directions: string;
@@ -114,6 +133,7 @@ interface Inputs {
   until: number;
   aspect: number;
   start: VideoStart;
+  shots: RunPlace[];
 }
 
 /** What a run is, or was, asked for. */
@@ -122,6 +142,7 @@ interface Asked {
   directions: string;
   takes: string;
   kept: string;
+  shots: RunPlace[];
 }
 
 /** A block as its square shows it. `from`: the second of the video at which it begins; `isAdded`: after a clip whose length nobody knows. */
