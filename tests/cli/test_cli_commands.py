@@ -70,10 +70,11 @@ def test_doctor_names_a_lora_in_a_scorer(files, tmp_path, capsys):
         (["--values"], "name one"),
         (["--blocks", "9"], "add --vram"),
         (["{file}", "--size", "640x352"], "--size says what should fit"),
+        (["--vram", "24", "--weight-dtype", "int3"], "int3"),
     ],
 )
 def test_doctor_refuses_options_of_another_question(words, word, files, capsys):
-    """Catches: an option that is taken and has no effect."""
+    """Catches: an option that is taken and has no effect; a word that it does not know, in Python's error."""
     asked = [part.format(file=files.drafter) for part in words]
     assert word in refused(capsys, ["doctor", *asked])
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sdvg_core.engine.plan import Lead
+from sdvg_core.engine.types import hash_tensor
 from sdvg_core.loading.headers import check_models
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
@@ -47,6 +48,11 @@ STARTS: dict[str, tuple[Start, bool, int]] = {
     "clip after a picture": (LatentStart(clip(6), AFTER_PICTURE), False, 8),
     "locked blocks": (LockedStart(clip(3), Lead(), given_frames=0, blocks=1), False, 0),
     "locked after a picture": (LockedStart(clip(6), AFTER_PICTURE, given_frames=3, blocks=1), False, 8),
+    "locked after a short clip": (
+        LockedStart(clip(6), Lead(frames=6), 3, 1, hash_tensor(clip(2)), LatentStart(clip(2), Lead())),
+        False,
+        4,
+    ),
 }
 """By name: a start, whether it is encoded, and the pixel frames that models see before the video's first one."""
 
