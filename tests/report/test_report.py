@@ -18,10 +18,11 @@ from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.types import Cost, Span
 from sdvg_core.errors import BadInput
-from sdvg_core.report.assemble import assemble_report
+from sdvg_core.report.assemble import FP8_NOTE, assemble_report, notes_on
 from sdvg_core.report.run_report import Tally, read_report, report_from_dict
 from sdvg_core.report.summary import summarise
 from sdvg_core.settings.decision import Decision, Reason
+from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.fields import as_json
 from sdvg_core.settings.route import Route, Stride, TargetOnly
 from tests.support.routers import planned_route
@@ -252,6 +253,12 @@ def test_note_names_only_its_blocks(numbers, words):
     records = [replace(record(FORCED), reused=number in numbers) for number in range(1, 9)]
     (note,) = notes_of(records, blocks=8)
     assert note.startswith(f"{words} made by an earlier run and used again; ")
+
+
+@pytest.mark.parametrize(("kv_dtype", "notes"), [("auto", ()), ("float8_e4m3fn", (FP8_NOTE,))])
+def test_rounded_keys_are_noted(kv_dtype, notes):
+    """Catches: the note in every report, or in none."""
+    assert notes_on(Execution(kv_dtype=kv_dtype), None, ["a boat"]) == notes
 
 
 def test_report_read_back_is_unchanged(tmp_path):
