@@ -1,6 +1,6 @@
 // What another board makes anew. A run knows nothing of the others, so its blocks stay as they are wherever it stands, as far as they
 // are asked for what they were asked for; but for one that begins with the last frame of another.
-import { isSound, keyOf, spoken } from "./shots.js";
+import { headShot, isSound, keyOf, spoken, startsOf } from "./shots.js";
 
 /**
  * A run: its key, what it begins with, the frame of the film that is its first, and what its blocks are made by, one text each.
@@ -160,6 +160,18 @@ function keepsGiven(board, next, { before, locks }) {
   const [first] = runsOf(next);
   const stay = sameBlocks(board, next, { locks }).get(first?.key)?.count ?? 0;
   return first?.key === runsOf(board)[0].key && stay >= before;
+}
+
+/**
+ * The last block, as the lines count, of those of a shot's run that stay: a clip gives them, or they are locked.
+ * @param {ShotBoard} board
+ * @param {number} i
+ * @param {Held} held
+ */
+export function fixedTo({ shots }, i, { before, locks }) {
+  const head = headShot(shots, i);
+  const locked = locks.find(({ key }) => key === keyOf(shots, head))?.blocks ?? 0;
+  return startsOf(shots)[head] - 1 + (head ? 0 : before) + locked;
 }
 
 /**

@@ -7,6 +7,7 @@ import {
   keysBefore,
   shotAt,
   spoken,
+  startsAfresh,
   startsOf,
   withCuts,
   withPlainFirst,
@@ -181,6 +182,16 @@ export function insertShot(board, at, key = "") {
   const marks = Array.from({ length: NEW_BLOCKS }, newMark);
   const shot = { clips: [], cut: false, fresh, strength: "", prompt, marks };
   return withAdded(board, at, shot);
+}
+
+/**
+ * Add a shot behind the last one; it begins afresh, by a key, if that one does.
+ * @param {ShotBoard} board
+ * @param {string} key
+ */
+export function appendShot(board, key) {
+  const { length } = board.shots;
+  return insertShot(board, length, startsAfresh(board.shots, length - 1, length) ? key : "");
 }
 
 /**

@@ -5,11 +5,11 @@ import { toast } from "./frontend.js";
 import { isAgain, isOld, nextTake } from "./strip_model.js";
 import { namesBlock } from "./prompt_lines.js";
 import { ShotCard } from "./shot_card.js";
-import { allowed, keepsRuns, originsLost } from "./shot_changes.js";
+import { allowed, fixedTo, keepsRuns, originsLost } from "./shot_changes.js";
 import {
+  appendShot,
   cutShot,
   freshShot,
-  insertShot,
   lengthenShot,
   moveShot,
   retakeShot,
@@ -19,17 +19,7 @@ import {
 import { shotItems } from "./shot_menu.js";
 import { placesOf, shotPicture } from "./shot_pictures.js";
 import { costText, originText, shotsOf } from "./shot_sentences.js";
-import {
-  headShot,
-  keyOf,
-  newKey,
-  readBoard,
-  shotAt,
-  startsAfresh,
-  startsOf,
-  tailShot,
-  writeBoard,
-} from "./shots.js";
+import { newKey, readBoard, shotAt, startsOf, tailShot, writeBoard } from "./shots.js";
 import { ClipRow } from "./strip_clips.js";
 import { sayAsked } from "./strip_actions.js";
 import { openMenu } from "./strip_menu.js";
@@ -39,11 +29,13 @@ const LIFE = 6000; // ms of a message
 /** @type {ShotBoard} */
 const EMPTY = { shots: [], clips: [], later: [] };
 
+/** @typedef {MenuItem & { problem?: string }} LockItem `problem`: why it does nothing */
+
 /**
  * @typedef {object} BoardActs
  * @property {(board: ShotBoard) => void} write
- * @property {(number: number) => { text: string, problem: string, act: () => void } | null} lock what locks the blocks up to one
- * @property {(number: number) => MenuItem | null} release what unlocks one
+ * @property {(number: number) => LockItem | null} lock what locks the blocks of a shot up to one
+ * @property {(number: number) => LockItem | null} release what unlocks one
  * @property {(number: number) => void} choose a block
  * @property {() => void} typing as words are typed on a card
  * @property {(number: number) => number[]} takes of a block that exist
@@ -84,7 +76,7 @@ export class Board {
     this.element = make("ol", "sdvg-shots");
     this.last = make("li", "sdvg-add");
     this.add = makeButton("sdvg-button", "+", () => {
-      this.edit(this.withOneMore(), this.cards.length, "textarea");
+      this.edit(appendShot(this.board, this.key), this.cards.length, "textarea");
     });
     this.last.append(this.add);
     this.element.append(this.last);
@@ -112,15 +104,8 @@ export class Board {
     const starts = startsOf(shots);
     for (const [i, shot] of shots.entries()) this.draw(i, shot, starts[i], state);
     this.clips.show();
-    const isAllowed = shots.length ? this.allow(this.withOneMore()) : undefined;
+    const isAllowed = shots.length ? this.allow(appendShot(this.board, this.key)) : undefined;
     this.offer(this.add, text("addShot"), isAllowed);
-  }
-
-  /** The board with a shot behind the last one. */
-  withOneMore() {
-    const { shots } = this.board;
-    const isFresh = startsAfresh(shots, shots.length - 1, shots.length);
-    return insertShot(this.board, shots.length, isFresh ? this.key : "");
   }
 
   /** How many cards there are; 0 if the text cannot be shown as cards. */
@@ -145,7 +130,7 @@ export class Board {
         if (this.takesOf(i).asked === take) sayAsked(take);
         else if (retaken) this.edit(retaken, i);
       },
-      lock: () => this.lock(i),
+      lock: () => this.lockItem(i)?.act(),
       cut: () => this.edit(cutShot(this.board, i, !this.board.shots[i].cut), i),
       fresh: () => this.edit(this.withFresh(i), i),
       move: (by) => this.move(i, by),
@@ -170,7 +155,7 @@ export class Board {
     const last = to - this.before;
     const made = Math.max(0, to - Math.max(from, this.before + 1) + 1); // by the run
     const second = secondOf(first, start);
-    const fixed = this.fixedTo(i);
+    const fixed = fixedTo(this.board, i, this);
     const asked = { ...this.asked, signature };
     const inFilm = run && made ? shotPicture({ first, last }, run, asked, forecast) : undefined;
     const trial = made ? this.acts.trial(last) : undefined;
@@ -266,22 +251,19 @@ export class Board {
    * @param {number} i
    */
   drawLock(i) {
-    const { first, last, keep } = this.cards[i];
+    const { keep } = this.cards[i];
     const isLocked = this.isFixed(i);
-    const lock = isLocked ? null : this.acts.lock(last);
-    const offered = lock?.problem || lock?.text;
+    const item = this.lockItem(i);
     keep.textContent = isLocked ? text("isLocked") : text("lockShot");
     keep.setAttribute("aria-pressed", String(isLocked));
-    keep.disabled = !isLocked && (!lock || lock.problem !== "");
-    const released = isLocked ? this.acts.release(first)?.text : undefined;
-    nameElement(keep, released ?? offered ?? text("lockLater"));
+    keep.disabled = !item || Boolean(item.problem);
+    nameElement(keep, item?.problem || item?.text || text("lockLater"));
   }
 
   /** @param {number} i */
-  lock(i) {
+  lockItem(i) {
     const { first, last } = this.cards[i];
-    if (this.isFixed(i)) this.acts.release(first)?.act();
-    else this.acts.lock(last)?.act();
+    return this.isFixed(i) ? this.acts.release(first) : this.acts.lock(last);
   }
 
   /**
@@ -322,24 +304,10 @@ export class Board {
    * @param {number} i
    */
   firstFree(i) {
-    return Math.max(0, this.fixedTo(i) - startsOf(this.board.shots)[i] + 1);
+    return Math.max(0, fixedTo(this.board, i, this) - startsOf(this.board.shots)[i] + 1);
   }
 
-  /**
-   * The last block, as the lines count, of those of a shot's run that stay: a clip gives them, or they are locked.
-   * @param {number} i
-   */
-  fixedTo(i) {
-    const { shots } = this.board;
-    const head = headShot(shots, i);
-    const locked = this.locks.find(({ key }) => key === keyOf(shots, head))?.blocks ?? 0;
-    return startsOf(shots)[head] - 1 + (head ? 0 : this.before) + locked;
-  }
-
-  /**
-   * Whether all of a shot stays.
-   * @param {number} i
-   */
+  /** @param {number} i */
   isFixed(i) {
     return this.firstFree(i) >= this.board.shots[i].marks.length;
   }
@@ -368,9 +336,8 @@ export class Board {
    * @param {number} i
    */
   retaken(i) {
-    const first = this.firstFree(i);
-    const isFree = first < this.board.shots[i].marks.length;
-    return isFree ? this.allow(retakeShot(this.board, i, first, this.nextTake(i))) : undefined;
+    if (this.isFixed(i)) return undefined;
+    return this.allow(retakeShot(this.board, i, this.firstFree(i), this.nextTake(i)));
   }
 
   /** @param {number} i */

@@ -112,10 +112,13 @@ def test_shot_shows_its_picture_and_is_locked(page):
     assert kept["kept"] == "3"
     assert kept["locked"] == [
         "unlock blocks 1 to 3",
+        "move later (remakes blocks 1 to 3, blocks 7 to 9, the film becomes 3 frames shorter)",
+        "add a fresh shot before it (adds blocks 1 to 3)",
         "add a shot after it (remakes blocks 4 to 12)",
         "clone (remakes blocks 4 to 12)",
     ]
     assert kept["menu"] == [
+        "move earlier (remakes blocks 1 to 3, blocks 7 to 9, the film becomes 3 frames shorter)",
         "move later (remakes blocks 4 to 9)",
         "add a shot before it (remakes blocks 4 to 12)",
         "add a shot after it (remakes blocks 7 to 12)",
