@@ -7,9 +7,9 @@ import { namesBlock } from "./prompt_lines.js";
 import { ShotCard } from "./shot_card.js";
 import { allowed, originsLost } from "./shot_changes.js";
 import {
+  appendShot,
   cutShot,
   freshShot,
-  insertShot,
   lengthenShot,
   moveShot,
   retakeShot,
@@ -19,15 +19,7 @@ import {
 import { shotItems } from "./shot_menu.js";
 import { placesOf, shotPicture } from "./shot_pictures.js";
 import { costText, originText, shotsOf } from "./shot_sentences.js";
-import {
-  newKey,
-  readBoard,
-  shotAt,
-  startsAfresh,
-  startsOf,
-  tailShot,
-  writeBoard,
-} from "./shots.js";
+import { newKey, readBoard, shotAt, startsOf, tailShot, writeBoard } from "./shots.js";
 import { ClipRow } from "./strip_clips.js";
 import { sayAsked } from "./strip_actions.js";
 import { openMenu } from "./strip_menu.js";
@@ -81,7 +73,7 @@ export class Board {
     this.element = make("ol", "sdvg-shots");
     this.last = make("li", "sdvg-add");
     this.add = makeButton("sdvg-button", "+", () => {
-      this.edit(this.withOneMore(), this.cards.length, "textarea");
+      this.edit(appendShot(this.board, this.key), this.cards.length, "textarea");
     });
     this.last.append(this.add);
     this.element.append(this.last);
@@ -109,15 +101,8 @@ export class Board {
     const starts = startsOf(shots);
     for (const [i, shot] of shots.entries()) this.draw(i, shot, starts[i], state);
     this.clips.show();
-    const isAllowed = shots.length ? this.allow(this.withOneMore()) : undefined;
+    const isAllowed = shots.length ? this.allow(appendShot(this.board, this.key)) : undefined;
     this.offer(this.add, text("addShot"), isAllowed);
-  }
-
-  /** The board with a shot behind the last one. */
-  withOneMore() {
-    const { shots } = this.board;
-    const isFresh = startsAfresh(shots, shots.length - 1, shots.length);
-    return insertShot(this.board, shots.length, isFresh ? this.key : "");
   }
 
   /** How many cards there are; 0 if the text cannot be shown as cards. */

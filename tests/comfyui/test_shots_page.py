@@ -114,6 +114,7 @@ def test_shot_shows_its_picture_and_is_locked(page):
         "unlock blocks 1 to 3",
         "add a shot after it (remakes blocks 4 to 12)",
         "clone (remakes blocks 4 to 12)",
+        "add a clip before it (nothing else changes)",
     ]
     assert kept["menu"] == [
         "move later (remakes blocks 4 to 9)",
