@@ -4,6 +4,7 @@ import { ROUTER } from "./blocks.js";
 import { namesBlock } from "./prompt_lines.js";
 import {
   FIRST_KEY,
+  allClips,
   keysBefore,
   shotAt,
   spoken,
@@ -185,13 +186,14 @@ export function insertShot(board, at, key = "") {
 }
 
 /**
- * Add a shot behind the last one; it begins afresh, by a key, if that one does.
+ * Add a shot behind the last one, which begins afresh if that one does.
  * @param {ShotBoard} board
  * @param {string} key
  */
 export function appendShot(board, key) {
-  const { length } = board.shots;
-  return insertShot(board, length, startsAfresh(board.shots, length - 1, length) ? key : "");
+  const { shots } = board;
+  const isFresh = startsAfresh(shots, shots.length - 1, shots.length);
+  return insertShot(board, shots.length, isFresh ? key : "");
 }
 
 /**
@@ -291,6 +293,18 @@ export function setClips(board, at, clips) {
   return withoutLost(
     at < board.shots.length ? withShot(board, at, { clips }) : { ...board, clips },
   );
+}
+
+/**
+ * Show another clip before a shot, or after the last one: the next that SDVG Start has.
+ * @param {ShotBoard} board
+ * @param {number} at
+ */
+export function addClip(board, at) {
+  const names = allClips(board).map(({ name }) => name);
+  let number = 1;
+  while (names.includes(`#clip${number}`)) number += 1;
+  return setClips(board, at, [...clipsBefore(board, at), { name: `#clip${number}`, span: "" }]);
 }
 
 /**

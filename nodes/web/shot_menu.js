@@ -1,5 +1,6 @@
 // What the menu of a shot's card offers, each with what it makes again.
 import {
+  addClip,
   beginFrom,
   cloneShot,
   insertShot,
@@ -82,6 +83,8 @@ function rowItems(view, i) {
       words,
     ),
     ...editItem(view, text("cloneShot"), cloneShot(board, i, key), i + 1),
+    ...editItem(view, text("addClipBefore"), addClip(board, i), i),
+    ...(i + 1 === length ? editItem(view, text("addClipAfter"), addClip(board, length), i) : []),
     ...(length > 1
       ? editItem(view, text("removeShot"), removeShot(board, i), Math.max(0, i - 1))
       : []),

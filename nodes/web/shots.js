@@ -255,7 +255,7 @@ export function countAfresh(shots) {
  * The clips of a board, those of the lines that no block reaches too.
  * @param {ShotBoard} board
  */
-function allClips({ shots, clips, later }) {
+export function allClips({ shots, clips, later }) {
   return [
     ...shots.flatMap((shot) => shot.clips),
     ...clips,

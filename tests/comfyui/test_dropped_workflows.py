@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from importlib.metadata import version
 
 import av
 import numpy as np
@@ -23,6 +24,7 @@ RUN = {"sdvg_01_pocket_demo": 9, "sdvg_18_pocket_extend_video": 4 + 9, "sdvg_19_
 """The workflows that are run on the page, with their blocks."""
 API_DEMO = ROOT / "workflows" / "api" / "sdvg_pocket_demo.json"
 NAMES = list(subgraphs.BLUEPRINTS)
+FRONTEND = tuple(map(int, version("comfyui-frontend-package").split(".")[:2]))
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +59,12 @@ def test_no_node_lies_on_another(dropped):
 
 
 def test_nodes_have_the_sizes_their_file_gives(dropped):
-    """In both renderers, and after runs. Catches: a node that grows, which is a step to undo and ends redoing."""
-    opened = [page["resized"] for page in (*dropped["dropped"][:-1], *dropped["tall"][:-1])]
+    """And after runs. Catches: a node that grows, which is a step to undo and ends redoing.
+
+    In Nodes 2.0 the heights are those of 1.46 and later; nodes of the frontend before are a little taller.
+    """
+    in_vue = dropped["tall"][:-1] if FRONTEND >= (1, 46) else []
+    opened = [page["resized"] for page in (*dropped["dropped"][:-1], *in_vue)]
     assert opened == [[]] * len(opened)
     assert [page["resized"] for page in dropped["ran"].values()] == [[]] * len(RUN)
 

@@ -398,6 +398,19 @@ def test_footage_is_moved_renamed_and_cut(modules):
     assert lines_after(modules, FILM_WITH_CLIPS, ["setClips", 1, []])[2] == "3 fresh #b: b"
 
 
+def test_added_clip_is_one_that_start_has(modules):
+    """Catches: a clip with the name of another, or before a shot that goes on."""
+    lines = ("a", "3 clip #clip1:", "3 fresh #b: b", "5: c", "7 clip #clip3:")
+    assert lines_after(modules, lines, ["addClip", 1], blocks=6)[1:3] == ("3 clip #clip1:", "3 clip #clip2:")
+    assert lines_after(modules, lines, ["addClip", 3], blocks=6)[-2:] == ("7 clip #clip3:", "7 clip #clip2:")
+    source = """(at) => {
+      const values = { text: "a\\n3 fresh #b: b\\n5: c", blocks: 6, directions: "", takes: "" };
+      const board = js.readBoard(values);
+      return js.allowed(board, js.addClip(board, at), 0, 99);
+    }"""
+    assert call(modules, source, [0, 1, 2, 3]) == [True, True, False, True]
+
+
 SPANS = [
     ("", "", ""),
     ("1.5", "4", "1.5-4"),

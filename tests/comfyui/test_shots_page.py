@@ -116,6 +116,7 @@ def test_shot_shows_its_picture_and_is_locked(page):
         "add a fresh shot before it (adds blocks 1 to 3)",
         "add a shot after it (remakes blocks 4 to 12)",
         "clone (remakes blocks 4 to 12)",
+        "add a clip before it (nothing else changes)",
     ]
     assert kept["menu"] == [
         "move earlier (remakes blocks 1 to 3, blocks 7 to 9, the film becomes 3 frames shorter)",
