@@ -112,10 +112,7 @@ export class Strip {
       closeSheet: () => (this.other ? this.pair(null) : this.takes.close()),
       enlargeSheet: () => this.enlarge(this.view.squares.at),
       paint: paintFrame,
-      stop: () => {
-        const run = this.acts.others().find(isGoing) ?? this.run;
-        if (run) this.acts.stop(run);
-      },
+      stop: () => this.actions.stop(),
       undo: (number) => this.acts.undo(number),
       shots: () => this.openShots(!this.room.isOpen.shots),
     };

@@ -236,6 +236,13 @@ export class StripActions {
     if (await acts.keep(part, blocks, silent)) inputs.write("kept_blocks", lock);
   }
 
+  /** Stop the run that is under way, of takes or of the film. */
+  stop() {
+    const { acts, run } = this.strip;
+    const going = acts.others().find(isGoing) ?? run;
+    if (going) acts.stop(going);
+  }
+
   /**
    * @param {number} number
    * @param {string} letter
