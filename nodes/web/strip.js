@@ -57,19 +57,7 @@ export class Strip {
     this.view = new StripView(this.viewActs());
     this.room = new StripRoom(node, this.view.element);
     this.takes = new TakeSheet(this);
-    this.board = new Board({
-      write: (board) => this.writeShots(board),
-      lock: (number) => this.actions.lockItem(number),
-      release: (number) => this.actions.releaseItem(number),
-      choose: (number) => this.choose(number),
-      typing: () => {
-        this.refresh();
-        this.acts.ask();
-      },
-      takes: (number) => this.takes.known(number).map(([take]) => take),
-      make: (number, shot) => this.takes.makeShot(number, shot),
-      trial: (number) => this.takes.trial(number),
-    });
+    this.board = new Board(boardActs(this));
     this.gate = new TauLine({
       preview: (tau) => this.tryTau(tau),
       set: (tau) => {
@@ -381,4 +369,25 @@ function lengthText({ blocks: count, start }) {
   const seconds = secondOf(count + 1, { ...start, clipSeconds: null }).toFixed(1);
   const values = { count, seconds };
   return start.clip ? text("lengthAdded", values) : text("length", values);
+}
+
+/**
+ * What the cards ask of their strip.
+ * @param {Strip} strip
+ * @returns {import("./strip_board.js").BoardActs}
+ */
+function boardActs(strip) {
+  return {
+    write: (board) => strip.writeShots(board),
+    lock: (number) => strip.actions.lockItem(number),
+    release: (number) => strip.actions.releaseItem(number),
+    choose: (number) => strip.choose(number),
+    typing: () => {
+      strip.refresh();
+      strip.acts.ask();
+    },
+    takes: (number) => strip.takes.known(number).map(([take]) => take),
+    make: (number, shot) => strip.takes.makeShot(number, shot),
+    trial: (number) => strip.takes.trial(number),
+  };
 }

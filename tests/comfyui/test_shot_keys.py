@@ -406,7 +406,7 @@ def test_added_clip_is_one_that_start_has(modules):
     source = """(at) => {
       const values = { text: "a\\n3 fresh #b: b\\n5: c", blocks: 6, directions: "", takes: "" };
       const board = js.readBoard(values);
-      return js.allowed(board, js.addClip(board, at), 0, 99);
+      return js.allowed(board, js.addClip(board, at), { before: 0, locks: [] }, 99);
     }"""
     assert call(modules, source, [0, 1, 2, 3]) == [True, True, False, True]
 
