@@ -72,7 +72,9 @@ class PocketModels(io.ComfyNode):
         """Load the models with the ordinary loaders, and encode the prompt, or the nearest one of the small world."""
         lines = read_prompt(prompt)
         shown = {text: understand(text, strict=strict) for text in lines.texts}
-        note = "\n".join((*taken_as_text(lines.texts), *(note for _, note in shown.values() if note)))
+        nearest = [(start + 1, shown[text][1]) for start, text in lines.entries if shown[text][1]]
+        placed = [f"Block {block}: {note}" if block > 1 else note for block, note in nearest]
+        note = "\n".join((*taken_as_text(lines.texts), *placed))
         notify(cls.hidden and cls.hidden.unique_id, note)
         drafter, target, vae, scorer, fast_vae = _models()
         embeddings = encode_prompts(

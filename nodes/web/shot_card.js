@@ -134,7 +134,8 @@ export class ShotCard {
     this.title.title = shown.oldLast ? `${blocks} · ${text("isOld")}` : blocks;
     nameElement(this.more, text("shotMenu", { shot }));
     this.area.setAttribute("aria-label", text("shotPrompt", { shot }));
-    this.area.placeholder = text("asBefore");
+    const emptied = shot > 1 ? text("joinsBefore") : "";
+    this.area.placeholder = shown.strength ? text("asBefore") : emptied;
     const isTyping = document.activeElement === this.area && this.prompt === prompt;
     if (!isTyping) this.area.value = prompt;
     this.prompt = prompt;

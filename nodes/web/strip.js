@@ -168,11 +168,11 @@ export class Strip {
     this.view.draw(squaresOf(inputs, this.run, this.forecast));
     const isOther = bringsBack(this.forecast, this.run, this.acts.signature());
     const state = { hasRun: this.run !== null, isForgotten: this.isForgotten, bringsBack: isOther };
-    this.view.showNext(inputs, this.forecast, state, this.refusal);
+    const going = this.acts.others().some(isGoing) || Boolean(this.run && isGoing(this.run));
+    this.view.showNext(inputs, going ? null : this.forecast, state, this.refusal);
     this.inputs.nameLength(lengthText(inputs));
     this.view.sum(this.run);
     this.drawParts();
-    const going = this.acts.others().some(isGoing) || Boolean(this.run && isGoing(this.run));
     this.view.offerStop({ going, stopping: Boolean(this.run?.stopping) });
   }
 

@@ -88,8 +88,19 @@ function forecastText(forecast) {
   const made = madeText(forecast);
   if (!forecast || !made) return "";
   const parts = [made];
-  if (forecast.seconds) parts.push(text("about", { seconds: decimal(forecast.seconds) }));
+  if (forecast.seconds) parts.push(aboutText(forecast.seconds));
   return text("next", { parts: parts.join(text("comma")) });
+}
+
+/**
+ * About how long something takes; in seconds below two minutes, in minutes below two hours.
+ * @param {number} seconds
+ */
+export function aboutText(seconds) {
+  const minutes = Math.round(seconds / 60);
+  if (seconds < 120) return text("about", { seconds: decimal(seconds) });
+  if (minutes < 120) return text("aboutMinutes", { minutes });
+  return text("aboutHours", { hours: Math.floor(minutes / 60), minutes: minutes % 60 });
 }
 
 /**

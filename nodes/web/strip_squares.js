@@ -65,9 +65,11 @@ export class Squares {
       else this.acts.open(number, this.square(number));
     });
     on("dblclick", (number) => this.acts.enlarge(number));
-    on("contextmenu", (number, event) => {
+    this.element.addEventListener("contextmenu", (event) => {
       event.preventDefault();
-      event.stopPropagation(); // not ComfyUI's own
+      event.stopPropagation(); // not ComfyUI's own, between two squares neither
+    });
+    on("contextmenu", (number) => {
       this.acts.choose(number);
       this.acts.open(number, this.square(number));
     });

@@ -176,7 +176,9 @@ def check_directions(letters: str, blocks: int) -> None:
     """Raise `BadInput` unless there is a valid letter for every block of a run, or none at all."""
     if not isinstance(letters, str) or set(letters) - {ROUTE_DECIDES, *DIRECTION_LETTERS}:
         known = f"{ROUTE_DECIDES} (route), {LETTERS_IN_SHORT}"
-        raise BadInput(f"unknown letters in the directions {quoted(letters)}; write per block {known}")
+        # The unknown ones alone: ComfyUI's page sends more letters than were typed.
+        unknown = str(letters).translate(dict.fromkeys(map(ord, (ROUTE_DECIDES, *DIRECTION_LETTERS))))
+        raise BadInput(f"unknown letters in the directions: {quoted(unknown)}; write per block {known}")
     if letters and len(letters) != blocks:
         problem = f"the {len(letters)} directions {quoted(letters)} are not one for each of the {blocks} blocks"
         raise BadInput(f"{problem}; add or remove some ({ROUTE_DECIDES}: the route decides), or leave them empty")

@@ -14,7 +14,7 @@ from PIL import Image
 from running_server import POCKET, REPORT, SAMPLER, node, pocket
 from sdvg_pack.nodes.host.conditioning import carried_text, resolve_texts, strengths_of, with_text
 from sdvg_pack.nodes.host.sockets import PromptEntry
-from sdvg_pack.nodes.pocket import NEAREST_NOTE
+from sdvg_pack.nodes.pocket import NEAREST_NOTE, PocketModels
 from sdvg_pack.nodes.prompts import Prompt
 from sdvg_pack.nodes.start import StartNode
 from sdvg_pack.sdvg_core.errors import BadInput
@@ -462,3 +462,11 @@ def test_pocket_shows_and_scores_the_nearest_prompt(server):
     assert any(NEAREST_NOTE in note and "taken as text" in note for note in record["notes"])
     assert understand("two whales sing over the sea\n2 CUT: snow")[0].text in json.dumps(record)
     assert "shown instead: " in (server.folder / "log").read_text(encoding="utf-8")
+
+
+def test_pocket_names_the_block_of_each_replacement():
+    """Catches: the same sentence twice, of which nobody knows which prompt it means."""
+    [note] = PocketModels.execute(prompt="two whales sing\n4: a green cat").ui["sdvg_shown"]
+    first, second = note.split("\n")
+    assert first.startswith("The prompt")
+    assert second.startswith("Block 4: ")

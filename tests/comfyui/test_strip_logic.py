@@ -103,6 +103,24 @@ def test_next_run_makes_the_stretches_that_change(modules):
     assert stretches == [[{"from": first, "to": last} for first, last in parts] for _, parts in FORECASTS]
 
 
+LENGTHS = [(7.3, "about 7.3 s"), (119, "about 119 s"), (150, "about 3 min"), (7100, "about 118 min")]
+LENGTHS += [(7199, "about 2 h 0 min"), (52906, "about 14 h 42 min")]
+
+
+@pytest.mark.parametrize(("seconds", "words"), LENGTHS)
+def test_long_runs_are_told_in_hours(modules, seconds, words):
+    """Catches: *about 52906 s*."""
+    program = f"""
+    globalThis.i18n = {{ en: {(ROOT / "locales" / "en" / "main.json").read_text(encoding="utf-8")} }};
+    globalThis.app = {{ extensionManager: {{ setting: {{ get: () => "en" }} }} }};
+    const {{ nextText }} = await import("./strip_sentences.js");
+    const forecast = {{ blocks: "ssc", seconds: {seconds} }};
+    const inputs = {{ blocks: 3, lock: "", until: 0, start: {{}}, shots: [] }};
+    console.log(JSON.stringify(nextText(inputs, forecast, {{ hasRun: true }}, "")));
+    """
+    assert run_node(modules, program).endswith(f", {words}")
+
+
 NEXT = [
     ({"lock": "9:a"}, {"hasRun": False}, "", "shows the locked blocks 1 to 9"),
     ({"lock": "3:a"}, {"hasRun": False}, "", ""),

@@ -332,6 +332,12 @@ def test_unknown_letters_are_refused(letters: Any) -> None:
         check_directions(letters, 6)
 
 
+def test_refusal_quotes_the_unknown_letters_alone():
+    """Catches: a dot that nobody typed, of the blocks that ComfyUI's page fills up."""
+    with pytest.raises(BadInput, match="directions: 'zq!';"):
+        check_directions("zqd!..", 6)
+
+
 @pytest.mark.parametrize(("letters", "count"), [(".", 1), ("t....", 5), ("t......", 7)])
 def test_wrong_number_of_letters_is_refused(letters: str, count: int) -> None:
     with pytest.raises(BadInput, match=f"{count} directions"):

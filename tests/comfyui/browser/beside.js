@@ -14,7 +14,10 @@ main(async (page, options) => {
   await quiet(page, 500);
   const keys = await pressKeys(page);
   const ran = await runLow(page);
-  return { keys, ran };
+  const gap = await clickGap(page);
+  const takes = await makeTakes(page);
+  const controls = await narrow(page);
+  return { keys, ran, gap, takes, controls };
 });
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
@@ -90,4 +93,56 @@ async function runLow(page) {
     pressed.push((await look()).takes);
   }
   return { states, pressed, lines: await page.evaluate(() => window.lines) };
+}
+
+/** How many menus a right click beside the last square opens, and on what. */
+async function clickGap(page) {
+  const { x, y, width, height } = await page.locator('.sdvg-squares [data-number="9"]').boundingBox();
+  const beside = { x: x + width + 8, y: y + height / 2 };
+  const hit = await page.evaluate((at) => document.elementFromPoint(at.x, at.y).className, beside);
+  await page.mouse.click(beside.x, beside.y, { button: "right" });
+  await quiet(page);
+  const menus = await page.evaluate(() => document.querySelectorAll(".litecontextmenu, .p-contextmenu, [role=menu]").length);
+  await page.keyboard.press("Escape");
+  return { hit, menus };
+}
+
+/** What is said of the next run before more takes of a block are made, while they are, and then. */
+async function makeTakes(page) {
+  const sentences = [await page.locator(".sdvg-next").textContent()];
+  await page.locator('.sdvg-squares [data-number="9"]').focus();
+  await page.keyboard.press("c");
+  await page.waitForFunction(() => document.querySelector(".sdvg-stop").checkVisibility());
+  sentences.push(await page.locator(".sdvg-next").textContent());
+  await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility());
+  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent);
+  sentences.push(await page.locator(".sdvg-next").textContent());
+  await page.keyboard.press("Escape");
+  return sentences;
+}
+
+/** Which buttons below the film lie within the strip, as during a run, on nodes of several widths. */
+async function narrow(page) {
+  const seen = {};
+  for (const width of [640, 400, 250]) {
+    await page.evaluate(([type, wide]) => {
+      const node = window.app.graph.nodes.find((one) => one.type === type);
+      node.setSize([wide, 900]);
+      node.setDirtyCanvas(true, true);
+    }, [SAMPLER, width]);
+    await quiet(page, 500);
+    seen[width] = await page.evaluate(() => {
+      const stop = document.querySelector(".sdvg-stop");
+      Object.assign(stop, { hidden: false, textContent: "Stop after this block" });
+      const strip = document.querySelector(".sdvg-route").getBoundingClientRect();
+      const buttons = [...document.querySelectorAll(".sdvg-controls button")].filter((one) => one.checkVisibility());
+      const cut = buttons.filter((one) => {
+        const { left, right, bottom } = one.getBoundingClientRect();
+        return left < strip.left || right > strip.right + 1 || bottom > strip.bottom + 1 || one.scrollWidth > one.clientWidth + 1;
+      });
+      stop.hidden = true;
+      return { buttons: buttons.length, cut: cut.map((one) => one.textContent) };
+    });
+  }
+  return seen;
 }

@@ -14,7 +14,7 @@ const LIMIT = 180000; // ms for anything that is waited for: a busy machine is s
 /** Open ComfyUI, call `use(page, options)`, and return what it returned with what went wrong meanwhile. */
 async function inPage(options, use) {
   const context = await chromium.launchPersistentContext(options.profile, {
-    executablePath: options.chromium, headless: true, args: FLAGS, viewport: { width: 1400, height: 900 },
+    executablePath: options.chromium, headless: true, args: FLAGS, viewport: { width: 1400, height: 970 },
   });
   const seen = { errors: [], hosts: [], deprecated: [] };
   try {
