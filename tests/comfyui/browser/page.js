@@ -116,8 +116,9 @@ async function open(page, options) {
   const settings = { "TutorialCompleted": true, "VueNodes.Enabled": Boolean(options.vue), "Locale": options.locale ?? "en",
     "Minimap.Visible": false, "RightSidePanel.IsOpen": false };
   // The server keeps what the page before set.
-  const data = Object.fromEntries(Object.entries(settings).map(([name, value]) => [`Comfy.${name}`, value]));
-  await page.request.post(`${options.url}/settings`, { data });
+  const ours = { "sdvg.strip.play": true };
+  const theirs = Object.fromEntries(Object.entries(settings).map(([name, value]) => [`Comfy.${name}`, value]));
+  await page.request.post(`${options.url}/settings`, { data: { ...ours, ...theirs } });
   await page.goto(options.url, { waitUntil: "domcontentloaded" });
   await ready(page);
   for (let i = 0; i < 2; i += 1) { // the dialogues of a first visit
