@@ -115,7 +115,7 @@ def test_long_runs_are_told_in_hours(modules, seconds, words):
     globalThis.app = {{ extensionManager: {{ setting: {{ get: () => "en" }} }} }};
     const {{ nextText }} = await import("./strip_sentences.js");
     const forecast = {{ blocks: "ssc", seconds: {seconds} }};
-    const inputs = {{ blocks: 3, lock: "", until: 0, start: {{}}, shots: [] }};
+    const inputs = {{ blocks: 3, lock: "", until: 0, start: {{}}, shots: {json.dumps([whole(3)])} }};
     console.log(JSON.stringify(nextText(inputs, forecast, {{ hasRun: true }}, "")));
     """
     assert run_node(modules, program).endswith(f", {words}")
