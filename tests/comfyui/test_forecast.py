@@ -19,14 +19,18 @@ BLOCKS = 4
 SEED = 7000
 TEXTS = ("a big yellow ball runs right", "a small red ring rests on grass", "a large blue ball rests on sand")
 TAUS = (-3.0, -0.9, -0.7, -0.5, 3.0)
-NAMES = ("sayShot", "lengthenShot", "retakeShot", "addShot", "moveShot", "removeShot", "cutShot")
+NAMES = ("sayShot", "lengthenShot", "retakeShot", "insertShot", "moveShot", "removeShot", "cutShot")
 BOARD = """({ values, edits, before }) => {
   const seen = [];
   for (const [name, ...given] of edits) {
     const board = js.readBoard(values, before);
     const i = given[0] % board.shots.length;
     const [, more] = given;
-    const next = js[name](board, i, name === "moveShot" ? more % board.shots.length : more);
+    const acts = {
+      insertShot: () => js.insertShot(board, i + 1),
+      moveShot: () => js.moveShot(board, i, more % board.shots.length, js.newKey(board)),
+    };
+    const next = acts[name]?.() ?? js[name](board, i, more);
     if (js.allowed(board, next, { before, locks: [] }, 6 + before)) values = js.writeBoard(next);
     seen.push(values);
   }
@@ -54,9 +58,7 @@ def board_edits(draw, count):
     """Return random edits of the cards, each as name, shot and what else it takes."""
     edits = []
     for _ in range(count):
-        name = draw.choice(
-            ["sayShot", "lengthenShot", "retakeShot", "addShot", "moveShot", "removeShot", "cutShot"]
-        )
+        name = draw.choice(NAMES)
         more = {
             "sayShot": lambda: [draw.choice(TEXTS)],
             "lengthenShot": lambda: [draw.randint(1, 4)],

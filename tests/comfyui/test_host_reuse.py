@@ -281,7 +281,7 @@ def stop_after_three(job):
 def test_stopped_run_returns_finished_blocks(stoppable):
     """Catches: a block that was begun, or a video that says nothing of the stop."""
     whole = alone(stoppable)
-    frames, latent, report, live = stop_after_three(stoppable)
+    frames, latent, report, live, _ = stop_after_three(stoppable)
     assert len(report.blocks) == 3
     assert len(frames) == 9 + 12 + 12
     assert torch.equal(frames, whole[0][: len(frames)])

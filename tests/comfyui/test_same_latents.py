@@ -97,7 +97,7 @@ def by_nodes(files, changes, *, drafter_preset=DRAFTER, **inputs):
     router = RouterValue(route, load() if needs_scorer(route) else None)
     # ComfyUI sets what is hidden on a copy of the class, made for each run.
     node = type("Sampler", (SpeculativeSampler,), {"hidden": Hidden()})
-    _, latent, report, _ = node.execute(
+    _, latent, report, *_ = node.execute(
         drafter=load_checkpoint(str(files.drafter), "default", get_preset(drafter_preset)),
         target=load_checkpoint(str(files.target), "default", get_preset(TARGET)),
         positive=[[embedding, {}]],

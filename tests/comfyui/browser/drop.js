@@ -62,7 +62,9 @@ function outputs() {
 }
 
 async function shownRun(page) {
+  await page.evaluate(saveElsewhere);
   await run(page, press);
+  await page.waitForFunction(() => window.app.nodeOutputs[window.app.graph.nodes.find((node) => node.type === "SaveVideo").id]);
   await quiet(page);
   const seen = await page.evaluate(shown);
   await page.evaluate(lookAtVideo);
@@ -70,6 +72,12 @@ async function shownRun(page) {
   await page.waitForFunction(() => document.querySelector("video").duration > 0);
   await quiet(page, 1000); // the nodes grow
   return { ...seen, ...(await page.evaluate(placed)) };
+}
+
+/** Save under a name of its own: ComfyUI tells nothing of a video that another page has saved with the same settings. */
+function saveElsewhere() {
+  const [name] = window.app.graph.nodes.find((node) => node.type === "SaveVideo").widgets;
+  name.value += `_${Date.now()}`;
 }
 
 /** A node out of sight has no video. */
