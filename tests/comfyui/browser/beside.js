@@ -114,8 +114,11 @@ async function makeTakes(page) {
   await page.keyboard.press("c");
   await page.waitForFunction(() => document.querySelector(".sdvg-stop").checkVisibility());
   sentences.push(await page.locator(".sdvg-next").textContent());
-  await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility());
-  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent);
+  await page.waitForFunction(() => { // all of them are made; between two, none is under way
+    const labels = [...document.querySelectorAll(".sdvg-take")].map((cell) => cell.ariaLabel ?? "");
+    const isMaking = labels.length < 4 || labels.some((label) => label.endsWith("being made"));
+    return !isMaking && !document.querySelector(".sdvg-stop").checkVisibility() && document.querySelector(".sdvg-next").textContent;
+  });
   sentences.push(await page.locator(".sdvg-next").textContent());
   await page.keyboard.press("Escape");
   return sentences;
