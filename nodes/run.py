@@ -6,7 +6,7 @@ Checks come first, then memory, then models. The request is resolved by the core
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,9 +22,10 @@ from ..sdvg_core.memory.sizes import GB, image_bytes
 from ..sdvg_core.report.assemble import notes_on
 from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.settings.context import Preset
-from ..sdvg_core.settings.request import Shot, read_shots
+from ..sdvg_core.settings.request import read_shots
 from ..sdvg_core.text.prompts import notes_on_starts, taken_as_text
 from ..sdvg_core.videos.film import ResolvedFilm, resolve_runs, start_after, with_clips
+from ..sdvg_core.videos.resolve import WHOLE
 from ..sdvg_core.videos.start import (
     NOTHING,
     ExtendedStart,
@@ -34,7 +35,7 @@ from ..sdvg_core.videos.start import (
     RestyledStart,
     Start,
 )
-from ..sdvg_core.weights.latents import read_lead, shots_in
+from ..sdvg_core.weights.latents import SavedShot, read_lead, shots_in
 from .film import ReadyRun, make_film, shots_of_film
 from .host.clips import read_wired_clip, unshown_note
 from .host.conditioning import (
@@ -108,7 +109,9 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
     check_vae(wired.vae, wired.tae_kind)
     prompts, text_notes = resolve_texts(wired.prompts)
     request = replace(wired.request, shots=fresh_shots(wired.prompts), shown_clips=shown_clips(wired.prompts))
-    job = with_locks(with_parts_of_start(replace(wired, request=request)), kept_blocks)
+    # A lock takes the place of the LATENT, whose last shot goes on after it.
+    shot = _last_of(wired.continue_from).shot if wired.continue_from is not None else WHOLE
+    job = with_locks(with_parts_of_start(replace(wired, request=request, shot=shot)), kept_blocks)
     makes_blocks = job.kept_count < request.blocks
     controlled = makes_blocks and states_control(prompts[0].conditioning)
     job = replace(job, prompts=prompts, controlled=controlled, makes_blocks=makes_blocks)
@@ -198,36 +201,39 @@ def resolve(job: Job) -> ResolvedFilm:
         controls = read_controls(job.prompts[0].conditioning, job.main.model.process_latent_in, *size)
     locks = {key: lock.locked for key, lock in job.locks.items()}
     try:
-        start, shot = _start(job)
-        runs = resolve_runs(request, headers, start=start, shot=shot, controls=controls, locks=locks)
+        runs = resolve_runs(request, headers, start=_start(job), shot=job.shot, controls=controls, locks=locks)
         return with_clips(ResolvedFilm(request=request, runs=runs), partial(read_wired_clip, job.clips))
     except MissingModel as problem:
         raise BadInput(str(problem)) from problem  # ComfyUI shows an error's class
 
 
-def _start(job: Job) -> tuple[Start | ReadStart, Shot]:
-    """Return the start that is wired in, and the shot that goes on: the last one of a clip of latents."""
+def _last_of(latent: Mapping[str, Any]) -> SavedShot:
+    """Return the last shot of a LATENT. Raises `BadInput` for damaged metadata."""
+    return shots_in(latent, latent["samples"])[-1]
+
+
+def _start(job: Job) -> Start | ReadStart:
+    """Return the start that is wired in. Of a LATENT of several shots it is the last one."""
     strength = job.strength
     if job.models and job.continue_from is not None:
         given = job.continue_from["samples"]
         if not given.any():
             raise BadInput("the clip to continue is empty: all its latents are 0; leave it out")
-        last = shots_in(job.continue_from, given)[-1]
         clip = job.main.model.process_latent_in(given.float())
-        return start_after(last, clip, read_lead(job.continue_from, given)), last.shot
+        return start_after(_last_of(job.continue_from), clip, read_lead(job.continue_from, given))
     picture = job.start_image
     if picture is not None:
-        return (lambda width, height: PictureStart(*start_picture(picture, width, height))), Shot()
+        return lambda width, height: PictureStart(*start_picture(picture, width, height))
     start = job.start
     if origin := read_shots(job.request.shots)[0].origin:
         if start is not None or picture is not None:
             raise BadInput(f"the first shot begins from {origin}, and a start is wired in; leave one of them out")
-        return FrameStart(), Shot()
+        return FrameStart()
     if start is None:
-        return NOTHING, Shot()
+        return NOTHING
     if job.restyles:
-        return (lambda width, height: RestyledStart(footage_of(start, width, height), strength)), Shot()
-    return (lambda width, height: ExtendedStart(footage_of(start, width, height))), Shot()
+        return lambda width, height: RestyledStart(footage_of(start, width, height), strength)
+    return lambda width, height: ExtendedStart(footage_of(start, width, height))
 
 
 def _most_steps(presets: Collection[Preset]) -> int:

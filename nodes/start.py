@@ -135,9 +135,16 @@ def _components_of(video: Input.Video) -> Types.VideoComponents:
     if not 0 < parts.frame_rate < inf:
         raise BadInput(f"the video has {parts.frame_rate} frames a second; give it a rate above 0")
     sound = parts.audio
-    if sound is not None and not (isinstance(sound, dict) and {"waveform", "sample_rate"} <= sound.keys()):
+    if sound is not None and not _is_sound(sound):
         raise BadInput(f"the video's sound is {shown(sound)}, not an AUDIO; change that wire")
     return parts
+
+
+def _is_sound(sound: Any) -> bool:
+    """True if it is an AUDIO: a waveform `b channels samples` and a sample rate."""
+    if not (isinstance(sound, dict) and {"waveform", "sample_rate"} <= sound.keys()):
+        return False
+    return isinstance(sound["waveform"], Tensor) and sound["waveform"].dim() == 3
 
 
 def _frames_of(video: Input.Video) -> tuple[Tensor, Input.Audio | None, str]:

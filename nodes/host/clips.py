@@ -47,25 +47,32 @@ def film_sound(job: Job, shown: Sequence[FilmClip], frames: Mapping[str, int]) -
     rate = max(int(sound["sample_rate"]) for sound in every)
     channels = max(sound["waveform"].shape[1] for sound in every)
     names = {clip.name for clip in shown}
-    waves = {name: _from(sound, first, rate) for name, (first, sound) in sounds.items()}
-    of_start = _from(job.start_sound, 0, rate) if job.start_sound else torch.zeros(1, 1, 0)
+    waves = {name: _from(sound, first, rate, channels) for name, (first, sound) in sounds.items()}
+    silence = torch.zeros(1, channels, 0)
+    of_start = _from(job.start_sound, 0, rate, channels) if job.start_sound else silence
     parts = []
     end = 0
     for name, length in frames.items():
         samples = round((end + length) * rate / RATE) - round(end * rate / RATE)
         end += length
-        wave = waves.get(name, torch.zeros(1, 1, 0)) if name in names else of_start
+        wave = waves.get(name, silence) if name in names else of_start
         if name not in names:
             of_start = of_start[..., samples:]
         wave = wave[..., :samples]
-        parts.append(torch.nn.functional.pad(wave, (0, samples - wave.shape[-1])).expand(-1, channels, -1))
+        parts.append(torch.nn.functional.pad(wave, (0, samples - wave.shape[-1])))
     return {"waveform": torch.cat(parts, dim=2), "sample_rate": rate}
 
 
-def _from(sound: Mapping[str, Any], first: int, rate: int) -> Tensor:
-    """Return the waveform `1 channels samples` of an AUDIO from frame `first` on, at another sample rate."""
+def _from(sound: Mapping[str, Any], first: int, rate: int, channels: int) -> Tensor:
+    """Return the waveform `1 channels samples` of an AUDIO from frame `first` on, at another sample rate.
+
+    One channel goes to all; of several, those that it lacks are silent.
+    """
     own = int(sound["sample_rate"])
     wave: Tensor = sound["waveform"][:1, :, round(first * own / RATE) :].float().cpu()
+    if wave.shape[1] == 1:
+        wave = wave.expand(-1, channels, -1)
+    wave = torch.nn.functional.pad(wave, (0, 0, 0, channels - wave.shape[1]))
     if own == rate:
         return wave
     import torchaudio

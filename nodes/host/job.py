@@ -19,7 +19,8 @@ from ...sdvg_core.loading.headers import Headers
 from ...sdvg_core.settings.context import Preset
 from ...sdvg_core.settings.execution import AUTO, Execution
 from ...sdvg_core.settings.load import StatedKind
-from ...sdvg_core.settings.request import TWO_STARTS, VideoRequest, strength_of
+from ...sdvg_core.settings.request import TWO_STARTS, Shot, VideoRequest, strength_of
+from ...sdvg_core.videos.resolve import WHOLE
 from ...sdvg_core.videos.start import LockedBlocks
 from .conditioning import strengths_of
 from .model import CONTROL, config_of, origin_of, preset_of
@@ -58,7 +59,7 @@ class Job:
     `request`: from the widgets, without router and start. `schedules`: by role, if they differ from the preset's.
     `draft_steps`: number of drafting steps; 0 for the preset's. `reuse_bytes`: host memory for results that later
     runs can re-use. `notes`: on inputs without effect. `execution`: only `kv_dtype`; ComfyUI decides the rest.
-    `start_sound`: AUDIO of its clip. `clips`: by name, those wired in to show between shots. `locks`: by shot, its first blocks, of an earlier run. `until_block`: the last block to make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `makes_blocks`: False if it only
+    `shot`: the last one of the LATENT that it continues. `start_sound`: AUDIO of its clip. `clips`: by name, those wired in to show between shots. `locks`: by shot, its first blocks, of an earlier run. `until_block`: the last block to make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `makes_blocks`: False if it only
     shows locked ones. `api_prompt`: the prompt in API form; `prompt_id`, `signature`: of it, for the page.
     """
 
@@ -75,6 +76,7 @@ class Job:
     notes: tuple[str, ...] = ()
     execution: Execution = field(default_factory=Execution)
     continue_from: dict[str, Any] | None = None
+    shot: Shot = WHOLE
     start_image: Tensor | None = None
     start: StartValue | None = None
     start_sound: Mapping[str, Any] | None = None

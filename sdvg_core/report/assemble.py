@@ -119,7 +119,8 @@ def assemble_report(
 
 def _firsts(runs: Sequence[Run]) -> list[int]:
     """Return the block of the film with which each run begins, from 0, those of a clip that is continued too."""
-    lengths = [run.plan.new_indices.stop for run in runs]
+    spans = [(*run.plan.clip, *run.plan.spans) for run in runs]  # of a run that is locked whole, none is new
+    lengths = [of_run[-1].index + 1 for of_run in spans]
     return [0, *accumulate(lengths[:-1])]
 
 

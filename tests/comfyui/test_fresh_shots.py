@@ -4,6 +4,7 @@ That the core makes such films is proved in tests/videos/test_film.py; here is w
 """
 
 import zlib
+from dataclasses import replace
 
 import folder_paths
 import pytest
@@ -141,6 +142,7 @@ def test_film_that_is_locked_whole_calls_no_model(parts, film, output):
     assert torch.equal(locked.frames, film.frames)
     assert locked.report.blocks == ()
     assert locked.live.done["digests"] == digests
+    assert [shot["first_block"] for shot in locked.report.settings["shots"]] == [1, 3, 6]
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,15 @@ def test_clip_of_shots_goes_on_with_its_last(parts, film):
     longer = Film(film_job(parts, "a green box", "d", continue_from=short.latent))
     torch.testing.assert_close(longer.latent["samples"], film.shots["#d"], rtol=0, atol=1e-4)
     assert shots_in(longer.latent, longer.latent["samples"])[0].shot.key == "#d"
+
+
+def test_locked_continuation_keeps_the_noise_of_its_shot(parts, film, output):
+    """Catches: blocks after a lock that lose the key of the LATENT's last shot."""
+    short = Film(film_job(parts, directions=DIRECTIONS[:6]))
+    job = film_job(parts, "a green box", "td", continue_from=short.latent)
+    whole = Film(job)
+    locked = Film(job, f"1:{whole.live.done['digests'][0]}")
+    assert torch.equal(locked.latent["samples"], whole.latent["samples"])
 
 
 def test_control_of_one_clip_is_refused_for_shots(parts):
@@ -235,6 +246,17 @@ def test_clips_are_shown_as_they_are_between_shots(parts, clips):
     alone = Film(film_job(parts, "1 fresh #b: a blue ring", "td", start_image=last))
     assert torch.equal(film.shots["#b"], alone.shots["#b"])
     assert [clip["name"] for clip in film.report.settings["clips"]] == ["#clip1", "#clip2"]
+
+
+def test_sounds_of_other_channels_join(parts, clips):
+    """Catches: a film that is lost at its end, as one clip is stereo and another surround."""
+    surround = replace(clip_value(10, 2, 16000), sound={"waveform": torch.ones(1, 6, 10000), "sample_rate": 16000})
+    start = start_of({"clip1": clips["clip1"], "clip2": surround})
+    wave = Film(film_job(parts, CLIPS_FILM, "tdtd", start=start)).sound["waveform"]
+    assert wave.shape == (1, 6, 71 * 3000)
+    assert torch.equal(wave[:, :2, 21 * 3000 : 37 * 3000], clips["clip1"].sound["waveform"][..., 24000:72000])
+    assert not wave[:, 2:, : 37 * 3000].any()
+    assert wave[:, 2:, -20 * 1000 :].any()
 
 
 def test_trial_of_a_shot_shows_no_clip(parts, clips):

@@ -1,7 +1,7 @@
 // What ComfyUI's page does beside the strip: its hotkeys, while one of our buttons has the focus, and its steps to undo.
 //
 //     NODE_PATH=folder/with/playwright-core node beside.js OPTIONS        (see page.js)
-const { build, main, quiet, run } = require("./page.js");
+const { build, main, quiet, run, write } = require("./page.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const TEXT = "a big yellow ball runs right\n4: a small red ring rests on grass\n7: a large blue ball rests on sand";
@@ -19,17 +19,6 @@ main(async (page, options) => {
   const controls = await narrow(page);
   return { keys, ran, gap, takes, controls };
 });
-
-/** Change a widget as a hand would, and let ComfyUI notice. */
-function write(page, type, name, value) {
-  return page.evaluate(([of, of_widget, news]) => {
-    const widget = window.app.graph.nodes.find((node) => node.type === of).widgets.find((one) => one.name === of_widget);
-    widget.value = news;
-    widget.callback?.(news);
-    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
-    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
-  }, [type, name, value]);
-}
 
 /** Which keys reach the page from each button, while the sampler is selected; and whether the sampler and the sidebar are as they were. */
 async function pressKeys(page) {

@@ -2,7 +2,7 @@
 // that was started again, and what is typed on a card.
 //
 //     NODE_PATH=folder/with/playwright-core node corners.js OPTIONS        (see page.js)
-const { build, main, quiet, run } = require("./page.js");
+const { build, main, quiet, run, write } = require("./page.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const TEXT = "a big yellow ball runs right\n4: a small red ring rests on grass\n7: a large blue ball rests on sand";
@@ -36,17 +36,6 @@ main(async (page, options) => {
   const inside = await putInside(page);
   return { prompted, taken, locked, typed, told, undone, emptied, edited, until, typedNumbers, restyled, forgotten, drawn, copied, wrapped, resized, wrong, bypassed, extended, inside };
 });
-
-/** Change a widget as a hand would, and let ComfyUI notice. */
-function write(page, type, name, value) {
-  return page.evaluate(([of, of_widget, news]) => {
-    const widget = window.app.graph.nodes.find((node) => node.type === of).widgets.find((one) => one.name === of_widget);
-    widget.value = news;
-    widget.callback?.(news);
-    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
-    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
-  }, [type, name, value]);
-}
 
 /** What the strip says of the next run while a prompt is typed, without a click elsewhere. */
 async function typeInPrompt(page) {

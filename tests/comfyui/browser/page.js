@@ -239,4 +239,15 @@ function drop({ name, text }) {
   for (const type of ["dragenter", "dragover", "drop"]) canvas.dispatchEvent(new DragEvent(type, { ...where, dataTransfer }));
 }
 
-module.exports = { drop, DRAFT, build, main, press, quiet, reload, run, turnsWhile };
+/** Change a widget as a hand would, and let ComfyUI notice. */
+function write(page, type, name, value) {
+  return page.evaluate(([of, of_widget, news]) => {
+    const widget = window.app.graph.nodes.find((node) => node.type === of).widgets.find((one) => one.name === of_widget);
+    widget.value = news;
+    widget.callback?.(news);
+    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
+    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+  }, [type, name, value]);
+}
+
+module.exports = { drop, DRAFT, build, main, press, quiet, reload, run, turnsWhile, write };

@@ -1,5 +1,5 @@
 // Whose film a strip shows, and its forecast: a workflow that was run, its seed and tau changed, and copies beside it.
-const { quiet } = require("./page.js");
+const { quiet, write } = require("./page.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const ROUTER = "PlannedRouter";
@@ -62,13 +62,7 @@ async function open(page, workflow, settled = SOON) {
 /** Change a widget as a hand would, and let ComfyUI notice. */
 async function edit(page, type, name, value) {
   const forecast = page.waitForResponse((one) => one.url().endsWith("/sdvg/runs"), { timeout: 30000 }).catch(() => {});
-  await page.evaluate(([of, widget_, news]) => {
-    const widget = window.app.graph.nodes.find((node) => node.type === of).widgets.find((one) => one.name === widget_);
-    widget.value = news;
-    widget.callback?.(news);
-    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
-    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
-  }, [type, name, value]);
+  await write(page, type, name, value);
   await forecast;
   await quiet(page);
 }
