@@ -38,7 +38,8 @@ from .statistics import Record
 class StudyOptions:
     """What the models of a study are and what they make, as values that can be sent between processes.
 
-    `pocket`: whether the videos show the pocket world, so that its oracle can judge them.
+    `pocket`: whether the videos show the pocket world, so that its oracle can judge them. `scored`: whether every
+    video is scored at the end.
     """
 
     files: ModelFiles
@@ -48,14 +49,15 @@ class StudyOptions:
     height: int = 64
     pocket: bool = True
     external: External | None = None
+    scored: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StudyModels:
     """The parts of a run, and the metrics for its videos.
 
-    `engine`: with a scorer, as every video is scored at the end. `width`, `height`: of the videos, in pixels.
-    `memo_bytes`: of decoded frames and decoder states to cache; 0 caches nothing.
+    `engine`: with a scorer. `width`, `height`: of the videos, in pixels. `memo_bytes`: of decoded frames and
+    decoder states to cache; 0 caches nothing. `scored`: whether every video is scored at the end.
     """
 
     engine: Engine
@@ -64,6 +66,7 @@ class StudyModels:
     height: int
     metrics: tuple[Metric, ...] = ()
     memo_bytes: float = GIGABYTE
+    scored: bool = True
 
     def run(self, condition: Condition, seed: int) -> Run:
         """Return the run that all videos of one prompt and seed have in common: blocks, noise and prompt.
@@ -96,6 +99,7 @@ def load_study_models(options: StudyOptions) -> StudyModels:
         width=options.width,
         height=options.height,
         metrics=tuple(metric for metric in (SeamChange(), oracle, options.external) if metric),
+        scored=options.scored,
     )
 
 
@@ -153,7 +157,7 @@ def _row(models: StudyModels, run: Run) -> Record:
     """Make a video, and return its numbers; None for what is not finite, or was not scored."""
     emitted = list(run.blocks())
     text = run.inputs.condition_of(0).text
-    rewards = [scorer_of(models.engine).score(one.frames, text) for one in emitted]
+    rewards = [scorer_of(models.engine).score(one.frames, text) for one in emitted] if models.scored else []
     records = [one.record for one in emitted]
     frames = torch.cat([one.frames for one in emitted], dim=1)[0].cpu()
     seams = list(accumulate(one.frames.shape[1] for one in emitted))[:-1]
@@ -169,12 +173,18 @@ def _row(models: StudyModels, run: Run) -> Record:
         "worst_scores": of(min),
         "mean_scores": of(fmean),
         "passes": _passes(records),
-        "metrics": {
-            "reward_mean": float(torch.cat(rewards).mean()),
-            "reward_worst": float(torch.stack([reward.min() for reward in rewards]).mean()),
-            **{name: _finite(value) for pairs in measured for name, value in pairs},
-        },
+        "metrics": {**_means(rewards), **{name: _finite(value) for pairs in measured for name, value in pairs}},
         "latents_sha256": digest(torch.cat([one.block.latents for one in emitted], dim=2)),
+    }
+
+
+def _means(rewards: Sequence[Tensor]) -> dict[str, float]:
+    """Return the mean over frames and that of blocks' worst frames; nothing of videos that were not scored."""
+    if not rewards:
+        return {}
+    return {
+        "reward_mean": float(torch.cat([*rewards]).mean()),
+        "reward_worst": float(torch.stack([reward.min() for reward in rewards]).mean()),
     }
 
 
