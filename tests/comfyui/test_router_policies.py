@@ -179,7 +179,7 @@ def measured_below():
     table = [[cell.strip() for cell in line.split("|")[1:]] for line in read("docs/study.md").splitlines()]
     below = {row[0]: row[3] for row in table if row[0:] and row[0] in NAMED}
     for name, way in (("paper", "reward-min@-0.7"), ("hybrid", "hybrid@-0.7")):
-        [below[name]] = (row[2] for row in table if row[:1] == [way])
+        [below[name]] = (row[3] for row in table if row[:1] == [way])
     return {preset: f"{abs(float(text.split()[0])):.1f}" for preset, text in below.items()}
 
 

@@ -1,13 +1,12 @@
 """What videos are measured by, the protocol's configurations, and the routers of the study."""
 
-import csv
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
+from lab.research.looks import ROWS, rows_in
 from lab.research.metrics import Oracle, parse_external
 from lab.research.plots import LOOKS
 from lab.research.protocol import POCKET_TAUS, pick, protocol
@@ -112,9 +111,6 @@ def test_pattern_without_configurations_is_refused():
         pick(protocol(9, POCKET_TAUS), ["nothing@*"])
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 def draws(router: RandomRouter, count: int) -> list[bool]:
     return [router.keep(index, None) for index in range(1, count + 1)]
 
@@ -137,11 +133,11 @@ def test_study_draws_the_published_routes():
     """Catches: other words, another salt, a draw for the forced block that moves the next one's."""
     ways = protocol(9, POCKET_TAUS)
     routes = {way.name: way.route for way in ways if way.group == "random"}
-    with (ROOT / "docs" / "study.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["configuration"] in routes]
+    rows = [row for row in rows_in(ROWS / "ways.csv") if row["way"] in routes]
     assert len(rows) == 600
+    prompts = held_out_prompts(100)
     for row in rows:
-        router = seeded(routes[row["configuration"]], row["prompt"], int(row["seed"])).policy.router
+        router = seeded(routes[row["way"]], prompts[int(row["prompt"])], int(row["seed"])).policy.router
         drawn = "".join("d" if router.keep(index, None) else "t" for index in range(1, 9))
         assert "F" + drawn == row["route"]
 

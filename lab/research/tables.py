@@ -1,0 +1,263 @@
+"""Print the tables of docs/study.md from the rows in docs/rows.
+
+    python -m lab.research.tables            # writes them into the page
+    python -m lab.research.tables --check    # says whether the page has them
+
+A table of the page stands below a line `<!-- table NAME -->`, up to the next empty line; NAME is one of TABLES.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from sdvg_core.cli import guarded
+from sdvg_core.errors import BadInput
+from sdvg_core.files.outputs import whole_file
+
+from .looks import FIGURES, ROWS, rows_in
+from .markdown import markdown
+from .protocol import ANCHOR_ONLY, DRAFT_ONLY, POCKET_TAUS, TARGET_ONLY, protocol
+from .statistics import Interval, Record, Table, against_curve, curve_of, interval, make_table, metric
+
+PAGE = ROWS.parent / "study.md"
+BY_TARGET = "Ftr"
+"""Letters of a route whose blocks are the target's: by rule, by the policy, after a draft was rejected."""
+PRESETS = {
+    TARGET_ONLY: ("target-only", "all"),
+    "careful": ("careful", "the first 4, two of four steps handed over"),
+    "balanced": ("balanced", "the first 2, the same"),
+    ANCHOR_ONLY: ("fast", "the first"),
+    DRAFT_ONLY: ("draft-only", "none"),
+}
+PRINTED = {
+    TARGET_ONLY: "",
+    "first@2": "",
+    "first@4": "",
+    "handover-2@2": "balanced",
+    "handover-2@4": "careful",
+    "handover-2@9": "",
+    "handover-3@2": "",
+    "handover-3@4": "",
+    "handover-3@9": "",
+    "stride@3": "",
+    "stride@4": "",
+    "stride-2@3": "",
+    "stride-2@4": "",
+    "random@0.6": "",
+    ANCHOR_ONLY: "fast",
+    "reward-min@-1": "",
+    "reward-min@-0.7": "",
+    "hybrid@-0.7": "",
+    "hybrid@-0.4": "",
+    f"drafts-3:{ANCHOR_ONLY}": "",
+    "drafts-3:hybrid@-0.7": "",
+    DRAFT_ONLY: "",
+}
+"""The ways that the page prints of those that were measured, each with the name of the preset that it is."""
+
+
+# --- rows as a table
+
+
+def table_of(file: Path, ways: Collection[str] = ()) -> Table:
+    """Return the rows of some ways, or of all: of the prompts that have all by the first seed, every whole seed.
+
+    Raises `BadInput` if there is no such prompt.
+    """
+    rows = [_record(row) for row in rows_in(file) if not ways or row["way"] in ways]
+    ways = ways or {row["configuration"] for row in rows}
+    there = {(row["configuration"], row["prompt"], row["seed"]) for row in rows}
+    seeds = list(dict.fromkeys(row["seed"] for row in rows))
+
+    def prompts_of(seed: int) -> list[str]:
+        prompts = dict.fromkeys(row["prompt"] for row in rows if row["seed"] == seed)
+        return [prompt for prompt in prompts if all((way, prompt, seed) in there for way in ways)]
+
+    prompts = prompts_of(seeds[0]) if seeds else []
+    if not prompts:
+        fault = f"{file} lacks rows of {', '.join(sorted(ways)) or 'any way'}"
+        raise BadInput(f"{fault}; make them with python -m lab.research.looks {file.stem}")
+    whole = [seed for seed in seeds if set(prompts) <= set(prompts_of(seed))]
+    return make_table([row for row in rows if row["seed"] in whole], prompts, whole)
+
+
+def _record(row: Mapping[str, str]) -> Record:
+    return {
+        "configuration": row["way"],
+        "prompt": row["prompt"],
+        "seed": int(row["seed"]),
+        "cost": float(row["cost"]),
+        "target_calls": float(sum(letter in BY_TARGET for letter in row["route"])),
+        "metrics": {name: float(row[name]) if row[name] else None for name in FIGURES if name in row},
+    }
+
+
+def cost_of(row: Record) -> float:
+    """Return the cost of a row, in target blocks."""
+    return float(row["cost"])
+
+
+quality_of = metric("quality")
+last_of = metric("last_block_quality")
+placed_of = metric("at_its_place")
+placed_last_of = metric("last_block_at_its_place")
+
+
+def cell(figures: Interval | None, form: str = ".2f", bold: bool = False) -> str:
+    """Return a figure with its interval; `bold` if that leaves out zero. A dash for none."""
+    if figures is None:
+        return "-"
+    text = f"{figures.value:{form}} [{figures.low:{form}}, {figures.high:{form}}]"
+    return f"**{text}**" if bold and not figures.low <= 0 <= figures.high else text
+
+
+def share(table: Table, way: str) -> str:
+    """Return the cost of a way as a share of target-only's."""
+    of = table.mean(way, cost_of).value / table.mean(TARGET_ONLY, cost_of).value
+    return f"{of:.2f}"
+
+
+# --- the tables
+
+
+def presets(folder: Path) -> str:
+    """Return the presets' quality over the clip."""
+    table = table_of(folder / "presets.csv", PRESETS)
+    target, draft = (table.means(way, quality_of) for way in (TARGET_ONLY, DRAFT_ONLY))
+    lines = []
+    for way, (name, blocks) in PRESETS.items():
+        below = table.bootstrap.mean(table.per_prompt(TARGET_ONLY, quality_of) - table.per_prompt(way, quality_of))
+        gap = interval((table.means(way, quality_of) - draft) / (target - draft))
+        lines.append(
+            [
+                name,
+                blocks,
+                cell(table.mean(way, quality_of)),
+                f"{table.median(way, quality_of):.2f}",
+                "0" if way == TARGET_ONLY else cell(below),
+                f"{gap.value:.0%}" if gap else "-",
+                "1" if way == TARGET_ONLY else share(table, way),
+            ]
+        )
+    head = (
+        "route",
+        "blocks by the target, of 9",
+        "quality, dB",
+        "median",
+        "below target-only, dB",
+        "of the gap",
+        "cost",
+    )
+    return markdown(head, lines, words=2)
+
+
+def last_blocks(table: Table, ways: Mapping[str, str], against: str) -> str:
+    """Return what the last block shows, each way against another; `ways`: their names on the page."""
+    of = (last_of, ".2f"), (placed_of, ".2f"), (placed_last_of, ".2f")
+    lines = []
+    for way, name in ways.items():
+        line = [name]
+        for number, form in of:
+            line.append(f"{table.mean(way, number).value:{form}}")
+            line.append(
+                "-" if way == against else cell(table.difference(way, against, number), f"+{form}", bold=True)
+            )
+        lines.append(line)
+    minus = f"minus {ways[against]}"
+    head = ("route", "last block, dB", minus, "at its place", minus, "at its place, last block", minus)
+    return markdown(head, lines)
+
+
+def presets_last(folder: Path) -> str:
+    """Return what the last block of the presets shows."""
+    names = {way: name for way, (name, _) in PRESETS.items()}
+    return last_blocks(table_of(folder / "presets.csv", PRESETS), names, TARGET_ONLY)
+
+
+def ways(folder: Path) -> str:
+    """Return the ways against first blocks and chance at the same cost."""
+    table = table_of(folder / "ways.csv")
+    known = [way for way in protocol(9, POCKET_TAUS) if way.name in table.rows]
+    curves = {group: curve_of(group, known) for group in ("first", "random")}
+    groups = {way.name: way.group for way in known}
+    lines = []
+    for way, preset in PRINTED.items():
+        minus = table.difference(way, TARGET_ONLY, quality_of)
+        lines.append(
+            [
+                f"{way}, *{preset}*" if preset else way,
+                f"{table.mean(way, quality_of).value:.2f}",
+                f"{table.median(way, quality_of):.2f}",
+                "-" if way == TARGET_ONLY else cell(minus, "+.2f"),
+                share(table, way),
+                *(_against(table, way, groups[way], group, curve) for group, curve in curves.items()),
+            ]
+        )
+    head = (
+        "way", "quality, dB", "median", "minus target-only", "cost", "minus first m, same cost",
+        "minus random, same cost",
+    )  # fmt: skip
+    return markdown(head, lines)
+
+
+def _against(table: Table, way: str, own: str, group: str, curve: Sequence[str]) -> str:
+    """Return a way against a curve; a dash if it is one of the curve's, or cheaper than *fast*."""
+    if own == group or way in curve:
+        return "-"
+    with_target = [name for name in curve if name != DRAFT_ONLY]
+    return cell(against_curve(table, way, with_target, cost_of, quality_of), "+.2f", bold=True)
+
+
+TABLES: Mapping[str, Callable[[Path], str]] = {
+    "presets": presets,
+    "presets-last": presets_last,
+    "ways": ways,
+}
+
+
+# --- the page
+
+
+def named_in(text: str) -> list[str]:
+    """Return the names of the tables that a page has."""
+    return re.findall(r"^<!-- table (\S+) -->$", text, re.MULTILINE)
+
+
+def printed(text: str, folder: Path) -> str:
+    """Return a page with its tables printed anew. Raises `BadInput` for a table that is not known."""
+    for name in named_in(text):
+        if name not in TABLES:
+            raise BadInput(
+                f"the page asks for the table {name}, which is not known; choose among {', '.join(TABLES)}"
+            )
+        begin = f"<!-- table {name} -->\n"
+        before, after = text.split(begin, 1)
+        rest = after[after.index("\n\n") :]
+        text = f"{before}{begin}{TABLES[name](folder)}{rest}"
+    return text
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the tables, or check them, and return the exit code."""
+    parser = argparse.ArgumentParser("python -m lab.research.tables", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page differs")
+    options = parser.parse_args(words)
+    return guarded(lambda: _print(check=options.check), extra="research", instead="study")
+
+
+def _print(*, check: bool) -> int:
+    before = PAGE.read_text(encoding="utf-8")
+    after = printed(before, ROWS)
+    if check:
+        return int(before != after)
+    with whole_file(PAGE) as path:
+        path.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""What is measured into docs/rows, and that it goes on where it stopped."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.research import looks
+from lab.research.looks import MEASURED, ONE_MORE, TWO_MORE, Look, add_row, at, rows_in, training_prompts
+from lab.research.tables import table_of
+from lab.research.world import held_out_prompts, is_held_out
+from sdvg_core.errors import BadInput
+from sdvg_core.pocket.grammar import parse
+from sdvg_core.settings.route import First, Route
+from tests.support.routers import PlannedRouter
+
+HEAD = "way,prompt,seed,route,cost,quality,last_block_quality,at_its_place,last_block_at_its_place\n"
+
+
+def row(way, prompt, seed=42):
+    return [way, prompt, seed, "Fd", "1.2", "15.0", "14.0", "1.0", ""]
+
+
+def test_training_prompts_are_not_held_out():
+    """Catches: choosing a route by the prompts that then judge it."""
+    assert not any(is_held_out(parse(text)) for text in training_prompts(200))
+    assert len({*training_prompts(200)}) == 200
+    assert MEASURED["places"].texts() == training_prompts(200)
+    assert MEASURED["presets"].texts() == held_out_prompts(200)
+
+
+def test_places_keep_the_first_block():
+    routes = [way.route for way in (*ONE_MORE, *TWO_MORE)]
+    plans = [route.policy.router.plan for route in routes]
+    assert all(
+        route.policy.forced_blocks == 1 and isinstance(route.policy.router, PlannedRouter) for route in routes
+    )
+    assert {plan[1:].count("t") for plan in plans} == {1, 2}
+    assert at((4, 7), 3).route.policy.router.plan == "dddtddtdd"
+    assert len(set(plans)) == len(plans)
+
+
+def test_rows_survive_a_cut_line(tmp_path):
+    """Catches: a half row read as one, or a new row on its line."""
+    file = tmp_path / "rows.csv"
+    add_row(file, row("a", 0))
+    with file.open("a") as lines:
+        lines.write("a,1,42,F")
+    assert [one["prompt"] for one in rows_in(file)] == ["0"]
+    add_row(file, row("b", 0))
+    assert file.read_text() == f"{HEAD}a,0,42,Fd,1.2,15.0,14.0,1.0,\nb,0,42,Fd,1.2,15.0,14.0,1.0,\n"
+
+
+def test_look_makes_only_missing_rows(tmp_path, monkeypatch):
+    """Catches: a second run that makes every row again, or none of another way."""
+    drafts = looks.Configuration("draft-only", "ends", Route(First(0)))
+    fast = looks.Configuration("anchor-only", "ends", Route(First(1)))
+    monkeypatch.setitem(MEASURED, "presets", Look((drafts, fast), prompts=2, blocks=1))
+    run = ("presets", "--folder", str(tmp_path))
+    assert looks.main([*run, "--prompts", "1", "--ways", "draft-only"]) == 0
+    first = rows_in(tmp_path / "presets.csv")
+    assert [(one["way"], one["prompt"], one["route"]) for one in first] == [("draft-only", "0", "d")]
+    assert looks.main(run) == 0
+    rows = rows_in(tmp_path / "presets.csv")
+    assert rows[:1] == first
+    made = [(one["way"], one["prompt"], one["route"]) for one in rows[1:]]
+    assert made == [("anchor-only", "0", "F"), ("draft-only", "1", "d"), ("anchor-only", "1", "F")]
+    assert float(rows[1]["quality"]) > float(rows[0]["quality"])
+
+
+def test_unknown_way_is_refused(capsys):
+    assert looks.main(["presets", "--ways", "other"]) == 2
+    assert "has no way other; choose among draft-only" in capsys.readouterr().err
+
+
+def test_table_takes_whole_seeds(tmp_path):
+    """Catches: prompts that lack a way, or a seed that lacks prompts."""
+    file = tmp_path / "rows.csv"
+    for made in (row("a", 0), row("b", 0), row("a", 1), row("b", 1), row("a", 2), row("a", 0, 43), row("b", 0, 43)):
+        add_row(file, made)
+    assert (table_of(file).prompts, table_of(file).seeds) == (("0", "1"), (42,))
+    add_row(file, row("a", 1, 43))
+    add_row(file, row("b", 1, 43))
+    assert (table_of(file).prompts, table_of(file).seeds) == (("0", "1"), (42, 43))
+    assert table_of(file, ["a"]).prompts == ("0", "1", "2")
+
+
+def test_empty_table_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="lacks rows of any way; make them with"):
+        table_of(tmp_path / "presets.csv")

@@ -1,0 +1,133 @@
+"""Every figure of docs/study.md that has rows, worked out from these a second time, with other draws.
+
+Means and counts agree to the last digit, the ends of intervals within WITHIN.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import defaultdict
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from lab.research.tables import PAGE, ROWS, named_in, printed
+from sdvg_core.errors import BadInput
+
+WITHIN = 0.06
+DRAWS = 2000
+TARGET, FAST, DRAFT = "target-only", "anchor-only", "draft-only"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+# --- rows
+
+
+class Measured:
+    """Figures per prompt, means over seeds, of the prompts and seeds that have all of some ways."""
+
+    def __init__(self, file, ways=()):
+        found = defaultdict(lambda: defaultdict(dict))
+        with (ROWS / file).open(encoding="utf-8", newline="") as lines:
+            for row in csv.DictReader(lines):
+                if not ways or row["way"] in ways:
+                    found[row["seed"]][int(row["prompt"])][row["way"]] = row
+        self.ways = sorted({way for seed in found.values() for prompt in seed.values() for way in prompt})
+        have = {seed: {p for p, made in of.items() if len(made) == len(self.ways)} for seed, of in found.items()}
+        self.prompts = sorted(next(iter(have.values())))
+        self.rows = [found[seed] for seed, prompts in have.items() if prompts >= set(self.prompts)]
+        self.known = {}
+        self.lots = np.random.default_rng(77).integers(len(self.prompts), size=(DRAWS, len(self.prompts)))
+
+    def of(self, way, column="quality"):
+        """A figure of each prompt; NaN where no seed has it."""
+        made = [[row[prompt][way][column] for row in self.rows] for prompt in self.prompts]
+        numbers = [[float(text) for text in of if text] for of in made]
+        return np.array([np.mean(of) if of else np.nan for of in numbers])
+
+    def drawn(self, values):
+        """The mean, and those of the lots."""
+        return np.concatenate([[np.nanmean(values)], np.nanmean(values[self.lots], axis=1)])
+
+    def means(self, way, column):
+        if (way, column) not in self.known:
+            self.known[way, column] = self.drawn(self.of(way, column))
+        return self.known[way, column]
+
+    def curve(self, ways, way):
+        """By how much a way is above others at its own cost, and in each lot; None if it is beyond their ends."""
+        x, y = (np.stack([self.means(one, what) for one in ways]) for what in ("cost", "quality"))
+        order = np.argsort(x, axis=0)
+        x, y = (np.take_along_axis(of, order, axis=0) for of in (x, y))
+        cost, quality = (self.means(way, what) for what in ("cost", "quality"))
+        if not x[0, 0] <= cost[0] <= x[-1, 0]:
+            return None
+        return quality - [np.interp(cost[n], x[:, n], y[:, n]) for n in range(len(cost))]
+
+
+# --- cells
+
+
+def numbers_in(cell):
+    return [Decimal(text) for text in re.findall(r"[-+]?\d+(?:\.\d+)?", cell)]
+
+
+def same_figure(shown, value, percent=False):
+    """Whether a figure is this one to its last digit; a tie may go either way."""
+    scale = 100 if percent else 1
+    digits = -shown.as_tuple().exponent
+    return abs(float(shown) - value * scale) <= 0.5 * 10**-digits + 1e-9
+
+
+def check(cell, draws, percent=False):
+    """Assert that a cell shows the figure and interval of these draws, and is bold as it should be."""
+    if draws is None:
+        assert cell == "-"
+        return
+    shown = numbers_in(cell)
+    assert same_figure(shown[0], draws[0], percent), (cell, draws[0])
+    if len(shown) == 1:
+        return
+    ends = np.nanquantile(draws[1:], (0.025, 0.975))
+    assert np.allclose([float(end) for end in shown[1:]], ends, atol=WITHIN), (cell, ends)
+    if cell.startswith("**"):
+        assert float(shown[1]) > 0 or float(shown[2]) < 0
+
+
+def table(name):
+    """The cells of a printed table, by its head."""
+    lines = TEXT.split(f"<!-- table {name} -->\n")[1].split("\n\n")[0].splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return head, rows
+
+
+def test_page_has_its_tables_as_printed():
+    """Catches: a table edited by hand, rows added without a print."""
+    assert named_in(TEXT)
+    assert printed(TEXT, ROWS) == TEXT
+
+
+def test_unknown_table_is_refused():
+    with pytest.raises(BadInput, match="asks for the table other"):
+        printed("<!-- table other -->\n\n", ROWS)
+
+
+def test_ways_agree_with_their_rows():
+    """Catches: a cost of other weights, a curve with another end, prompts drawn apart for two ways of a pair."""
+    made = Measured("ways.csv")
+    _, rows = table("ways")
+    firsts = [TARGET, FAST, *(way for way in made.ways if way.startswith("first@"))]
+    chance = [TARGET, FAST, *(way for way in made.ways if way.startswith("random@"))]
+    assert len(rows) == 22
+    for name, quality, median, minus, cost, first, random in rows:
+        way = name.split(",")[0]
+        check(quality, made.drawn(made.of(way)))
+        assert same_figure(Decimal(median), np.median(made.of(way)))
+        check(minus, None if way == TARGET else made.drawn(made.of(way) - made.of(TARGET)))
+        assert same_figure(Decimal(cost), made.of(way, "cost").mean() / made.of(TARGET, "cost").mean())
+        check(first, None if way in (*firsts, DRAFT) else made.curve(firsts, way))
+        check(random, None if way in (*chance, DRAFT) else made.curve(chance, way))
+    compared = sum(cell != "-" for row in rows for cell in row[5:])
+    assert f"Of {compared} comparisons" in TEXT
