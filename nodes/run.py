@@ -24,7 +24,8 @@ from ..sdvg_core.report.run_report import RunReport
 from ..sdvg_core.settings.context import Preset
 from ..sdvg_core.settings.request import read_shots
 from ..sdvg_core.text.prompts import notes_on_starts, taken_as_text
-from ..sdvg_core.videos.film import ResolvedFilm, resolve_runs, start_after, with_clips
+from ..sdvg_core.videos.clip_files import start_after
+from ..sdvg_core.videos.film import ResolvedFilm, resolve_runs, with_clips
 from ..sdvg_core.videos.resolve import WHOLE
 from ..sdvg_core.videos.start import (
     NOTHING,

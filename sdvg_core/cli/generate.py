@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_router_options(parser)
     add_model_options(parser)
-    many = parser.add_argument_group("many videos", "of a --prompt-file, each whole on one worker; same videos")
+    many = parser.add_argument_group("many videos", "of a --prompt-file, or fresh shots of one; same videos")
     many.add_argument(
         "--workers", type=int, metavar="N", help="processes that each hold the models, on --device in turn"
     )

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ from ..pocket.world import SIZE
 from ..report.run_report import RunReport, read_report
 from ..report.summary import summarise
 from ..settings.load import LoadOptions
-from ..settings.request import VideoRequest
+from ..settings.request import VideoRequest, read_shots
 from ..text.prompt_files import read_prompt_list
 from ..text.prompts import PromptSchedule, read_video_prompt, with_prompt_lines
 from ..videos.asked import Batch
 from ..videos.chosen_files import naming_source
-from ..videos.maker import StopRequest, make_many, make_videos
+from ..videos.maker import StopRequest, make_videos
+from ..videos.many import make_many, make_one_film
 from ..videos.table import FAILED, FINISHED, Row
 from . import FAILURES, INTERRUPTED
 from .again import (
@@ -70,17 +72,22 @@ def generate(options: argparse.Namespace) -> int:
 
 
 def _generate(options: argparse.Namespace, again: RunReport | None, batch: Batch) -> int:
-    devices = worker_devices(options, batch.load.device)
+    of_shots = not batch.numbered and len(read_shots(batch.request.shots)) > 1
+    devices = worker_devices(options, batch.load.device, of_shots=of_shots)
     stopping = StopRequest()
     # Read the earlier latents now, as the new video may replace them.
     compare: Callable[[RunReport, Path], str] | None = None
     if again:
         compare = partial(compared, again, latents_in(options.report.parent), options.report.parent)
     say(device_line(batch.load.device, batch.load.dtype))
+    workers: Any = {"ray": options.ray, "most": options.workers, "stopping": stopping, "warn": warn}
+    if devices and of_shots:
+        folder, report, failures = make_one_film(batch, devices, **workers)
+        _warn_of_missing((name, str(error)) for name, error in failures.items())
+        stopped = _print_videos([(folder, report)] if report else [], batch, compare, stopping)
+        return stopped or (FAILURES if failures else 0)
     if devices:
-        folder, rows = make_many(
-            batch, devices, ray=options.ray, most=options.workers, stopping=stopping, warn=warn
-        )
+        folder, rows = make_many(batch, devices, **workers)
         _print_rows(rows, folder)
         for row in rows:
             if compare and row.state == FINISHED:
@@ -89,6 +96,16 @@ def _generate(options: argparse.Namespace, again: RunReport | None, batch: Batch
         stopped = exit_code(stopping, whole=all(row.state in (FINISHED, FAILED) for row in rows))
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
     reports = make_videos(batch, stopping=stopping, say=say, warn=warn, bars=sys.stderr)
+    return _print_videos(reports, batch, compare, stopping)
+
+
+def _print_videos(
+    reports: Sequence[tuple[Path, RunReport]],
+    batch: Batch,
+    compare: Callable[[RunReport, Path], str] | None,
+    stopping: StopRequest,
+) -> int:
+    """Print the results of one process's videos, or of one film; return the exit code."""
     for folder, report in reports:
         print(f"{summarise(report)}\nThe video is in {folder}")
         if compare:
@@ -157,11 +174,16 @@ def read_prompts(
 
 def _print_rows(rows: Sequence[Row], folder: Path) -> None:
     """Print the results of many videos, with failures grouped by reason. `folder`: of their table."""
-    for why, missing in groupby((row for row in rows if row.state == FAILED), key=lambda row: row.error):
-        folders = ", ".join(row.folder for row in missing)
-        warn(f"not made: {folders}: {why}; the same command tries again")
+    _warn_of_missing((row.folder, row.error) for row in rows if row.state == FAILED)
     finished = sum(row.state == FINISHED for row in rows)
     print(f"{finished} of {count(len(rows), 'video')} finished; the table is {folder / VIDEOS_TABLE}")
+
+
+def _warn_of_missing(failures: Iterable[tuple[str, str]]) -> None:
+    """Warn of what was not made, grouped by reason. `failures`: pairs of name and error."""
+    for why, missing in groupby(failures, key=itemgetter(1)):
+        names = ", ".join(name for name, _ in missing)
+        warn(f"not made: {names}: {why}; the same command tries again")
 
 
 def exit_code(stopping: StopRequest, *, whole: bool) -> int:

@@ -163,15 +163,19 @@ def model_files(
     return choose_files(models, request, given, tokenizer=options.tokenizer, control_modules=modules)
 
 
-def worker_devices(options: argparse.Namespace, device: str) -> tuple[str, ...]:
-    """Return the device of each worker, or nothing if this process makes the videos. `device`: of this process."""
+def worker_devices(options: argparse.Namespace, device: str, *, of_shots: bool = False) -> tuple[str, ...]:
+    """Return the device of each worker, or nothing if this process makes the videos.
+
+    `device`: of this process. `of_shots`: whether it is one film of several shots that begin afresh.
+    """
     several = "," in options.device
     if options.ray == "":
         raise BadInput("the address of the Ray cluster is empty; give it, or local, or leave --ray out")
     if options.workers is None and not several and not options.ray:
         return ()
-    if not (options.prompt_file or options.seeds[1:]):
-        raise BadInput("workers need several videos; add --prompt-file FILE or --seeds, or leave the workers out")
+    if not (options.prompt_file or options.seeds[1:] or of_shots):
+        fault = "workers need several videos, or fresh shots"
+        raise BadInput(f"{fault}; add --prompt-file FILE or --seeds, or leave the workers out")
     if options.workers is not None and options.workers < 1:
         raise BadInput(f"--workers is {options.workers}; give 1 or more")
     if options.ray and several:

@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -37,6 +36,7 @@ def spread(
     *,
     ray: str | None = None,
     most: int | None = None,
+    ready: Callable[[_Task], bool] = lambda task: True,
     stop: Stop = bool,
 ) -> Iterator[tuple[_Task, _Result | BadInput]]:
     """Yield each task with its result, in order of completion; the result is a `BadInput` if it failed.
@@ -44,22 +44,25 @@ def spread(
     `open_worker`: called once in each worker with a device; returns a function of a task and a stop check.
     Functions, tasks and results must be picklable. `devices`: one process for each; if one dies, the others go on.
     `ray`: address of a cluster instead ("local" starts one), with a worker on `devices[0]` for each GPU or, on
-    "cpu", each core, at most `most`; one that dies is restarted, and its task tried once more. `stop`: returns True
+    "cpu", each core, at most `most`; one that dies is restarted, and its task tried once more. `ready`: whether a
+    task may begin, asked again after every result; one that may not until the end is left out. `stop`: returns True
     to begin no other task and to end those under way early (on Ray they are finished). Raises `BadInput` if a
     worker cannot load its models, and without Ray or its cluster.
     """
-    left = deque(tasks)
+    left = list(tasks)
     under_way: dict[Future[Any], tuple[Any, _Task]] = {}
     stop_reader, stop_writer = multiprocessing.Pipe(duplex=False)
     died = BadInput(DIED)
     most = min(most or len(left), len(left))
     pool = _on_ray(ray, open_worker, devices[0], most) if ray else _here(open_worker, devices, stop_reader)
     with pool as (free, death):
-        while under_way or (left and free and not stop()):
-            while left and free and not stop():
+        while True:
+            for task in [task for task in left if ready(task)][: 0 if stop() else len(free)]:
+                left.remove(task)
                 submit = free.pop(0)
-                task = left.popleft()
                 under_way[submit(task)] = (submit, task)
+            if not under_way:
+                break
             if stop():
                 stop_writer.close()
             for future in wait(under_way, timeout=0.5, return_when=FIRST_COMPLETED).done:
@@ -67,7 +70,7 @@ def spread(
                 opened = True
                 try:
                     opened, result = future.result()
-                    free.append(submit)
+                    free.insert(0, submit)  # it has its models
                 except death:
                     result = died
                 if not opened:

@@ -127,13 +127,8 @@ def staged_video(folder: Path, request: Mapping[str, str], *, replace: bool = Fa
     Raises `BadInput` if the disk is full or the folder cannot be replaced.
     """
     folder = _real(folder)
-    work = hidden_folder(folder) / UNFINISHED
-    if work.exists() and unfinished_request(folder) != request:
-        shutil.rmtree(work)
+    work = open_unfinished(folder, request)
     with _disk_of(folder):
-        if not work.exists():
-            (work / BLOCKS_FOLDER).mkdir(parents=True)
-            work.with_name(REQUEST).write_text(json.dumps(request), encoding="utf-8")
         yield work
         try:
             if folder.exists():
@@ -146,6 +141,21 @@ def staged_video(folder: Path, request: Mapping[str, str], *, replace: bool = Fa
                 raise
             way_out = f"name another one, and add --reuse {folder} for its blocks"
             raise BadInput(f"the folder {folder} cannot be replaced ({why(error)}); {way_out}") from error
+
+
+def open_unfinished(folder: Path, request: Mapping[str, str]) -> Path:
+    """Return the folder of an unfinished video for `folder`, which must be locked; make it if it is not there.
+
+    Its `blocks` has those of a stopped run of the same request. Raises `BadInput` if the disk is full.
+    """
+    work = hidden_folder(folder) / UNFINISHED
+    if work.exists() and unfinished_request(folder) != request:
+        shutil.rmtree(work)
+    with _disk_of(folder):
+        if not work.exists():
+            (work / BLOCKS_FOLDER).mkdir(parents=True)
+            work.with_name(REQUEST).write_text(json.dumps(request), encoding="utf-8")
+    return work
 
 
 def _put_in_order(folder: Path) -> None:

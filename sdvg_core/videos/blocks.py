@@ -62,7 +62,7 @@ class BlockFiles:
         earlier, known = self._earlier.pop(name, (record, {}))
         if results and results.keys() <= known.keys():
             return replace(earlier, prompt=record.prompt)
-        part = self._folder.with_name("block.part")
+        part = self._folder.with_name(f"{name}.part")  # of this block, as shots are made side by side
         metadata = {DIGEST: UNSEALED, "record": record_to_dict(replace(record, prompt=""))}
         write_block(part, results, metadata)
         part.replace(self._folder / name)

@@ -11,39 +11,33 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
-from pathlib import Path
+from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
 from ..engine.inputs import ControlClip
-from ..engine.plan import NO_TARGET_BLOCK, Lead, Roles, RunPlan, has_partial_blocks
+from ..engine.plan import NO_TARGET_BLOCK, Roles, RunPlan, has_partial_blocks
 from ..engine.protocols import Engine
 from ..engine.reuse import Reuse
 from ..engine.run import Run
 from ..engine.speculate import ShownBlock
 from ..engine.types import Condition
 from ..errors import BadInput, count
-from ..files.footage import Footage, read_alpha, read_footage
-from ..files.pictures import read_image
 from ..files.sound import Sound
 from ..files.video import check_video_size
 from ..loading.headers import Headers
 from ..settings.request import Shot, VideoRequest, read_shots, read_takes, strength_part
 from ..settings.route import Route
-from ..weights.latents import SavedShot, load_latents, read_lead, shots_in
+from .clip_files import control_from_files, start_from_files
 from .clips import FilmClip, FilmFootage, ReadClip, check_clips, cut_clip, place_clips, read_clip_file
 from .control import ControlFootage, padding_note
 from .resolve import WHOLE, ReadControl, ResolvedRequest, plan_of, resolve_request, size_of
 from .start import (
     NOTHING,
-    ExtendedStart,
     FrameStart,
-    LatentStart,
     LockedBlocks,
-    PictureStart,
     ReadStart,
     RestyledStart,
     Start,
@@ -125,6 +119,12 @@ class ResolvedFilm:
         return range(self.given, self.given + self.request.blocks)
 
     @property
+    def first_numbers(self) -> Mapping[str, int]:
+        """The number of each shot's first new block in the film, from 1, by the shot's key."""
+        counts = (len(run.plan.blocks) for run in self.runs)
+        return {run.shot.key: first for run, first in zip(self.runs, accumulate(counts, initial=1), strict=False)}
+
+    @property
     def has_partial_blocks(self) -> bool:
         """True if a handover, or fewer steps, would leave the target only a part of some block."""
         return any(has_partial_blocks(run.plan) for run in self.runs)
@@ -135,12 +135,17 @@ class ResolvedFilm:
         No other shot matters to it. Raises `BadInput` for a block that is not made.
         """
         number, within = self._place(block)
-        wanted = {number}
-        for at in range(number, 0, -1):
-            if at in wanted:
-                origin = self.runs[at].shot.origin
-                wanted |= {of for of, run in enumerate(self.runs[:at]) if run.shot.key == origin}
-        runs = [run.up_to(within) if at == number else run for at, run in enumerate(self.runs) if at in wanted]
+        alone = self.alone(self.runs[number].shot.key)
+        return replace(alone, runs=(*alone.runs[:-1], alone.runs[-1].up_to(within)))
+
+    def alone(self, key: str) -> ResolvedFilm:
+        """Return the shot with a key, after the shots that it begins from. No other shot matters to it."""
+        wanted = {key}
+        runs: list[ResolvedRequest] = []
+        for run in reversed(self.runs):
+            if run.shot.key in wanted:
+                wanted.add(run.shot.origin)
+                runs.insert(0, run)
         return replace(self, runs=tuple(runs), is_trial=True)
 
     def _place(self, block: int) -> tuple[int, int]:
@@ -241,11 +246,11 @@ def resolve_film(request: VideoRequest, headers: Headers) -> ResolvedFilm:
     check_clips(request)
     if request.context_blocks and not request.continue_from:
         raise BadInput("there is no clip of which context blocks would be; add --continue-from, or leave them out")
-    start, continued = _start(request)
+    start, continued = start_from_files(request)
     if read_shots(request.shots)[0].origin:
         start = FrameStart()
     shot = continued[-1].shot
-    read_control = partial(_control, request) if request.control else None
+    read_control = partial(control_from_files, request) if request.control else None
     runs = resolve_runs(request, headers, start=start, shot=shot, read_control=read_control)
     check_video_size(runs[0].width, runs[0].height)
     of_clip = f"The clip has {len(continued)} shots: the last one, {shot.key}, goes on, and is shown alone."
@@ -436,59 +441,3 @@ def _check_blocks(runs: Sequence[ResolvedRequest]) -> None:
         keys = ", ".join(run.shot.key for run in runs if "target" not in run.plan.models_needed)
         fault = f"the drafter alone makes the shots {keys}, in blocks shorter than the target's"
         raise BadInput(f"{fault}; direct one of their blocks to the target (t), or make them as other videos")
-
-
-# --- from files
-
-
-def _start(request: VideoRequest) -> tuple[Start | ReadStart, list[SavedShot]]:
-    """Return the start from the files of a request, and the shots of the clip. Of a film, it is the last shot."""
-    clip = request.continue_from
-    if clip and clip.suffix.lower() == ".safetensors":
-        file = load_latents(clip)
-        shots = shots_in(file.metadata, file.latents)
-        return start_after(shots[-1], file.latents.float(), read_lead(file.metadata, file.latents)), shots
-    return _start_in_pixels(request), [SavedShot(Shot(), 0)]
-
-
-def start_after(last: SavedShot, latents: Tensor, lead: Lead) -> LatentStart:
-    """Return the start that goes on with the last shot of saved latents `b c t h w`. `lead`: of the first shot."""
-    if last.first == 0:
-        return LatentStart(latents, lead)
-    latents = latents[:, :, last.first :]
-    frames = latents.shape[2]
-    return LatentStart(latents, Lead(frames=frames, start_image_frames=min(last.start_image_frames, frames)))
-
-
-def _start_in_pixels(request: VideoRequest) -> Start | ReadStart:
-    if clip := request.continue_from:
-        return lambda width, height: ExtendedStart(read_footage(clip, width, height))
-    if picture := request.start_image:
-        return lambda width, height: PictureStart(*read_image(picture, width, height))
-    if restyled := request.restyle:
-        return lambda width, height: RestyledStart(read_footage(restyled, width, height), request.strength)
-    return NOTHING
-
-
-def _control(request: VideoRequest, width: int, height: int) -> ControlFootage:
-    assert request.control is not None
-    return ControlFootage(
-        footage=read_footage(request.control, width, height),
-        mask=_mask(request, request.control, width, height),
-        strength=request.control_strength,
-        edge=request.control_edge,
-    )
-
-
-def _mask(request: VideoRequest, control: Path, width: int, height: int) -> Footage | None:
-    """Read the mask of a control. Raises `BadInput` if its alpha is asked for and no clip has one."""
-    if request.control_mask is None:
-        return None
-    if isinstance(request.control_mask, Path):
-        return read_footage(request.control_mask, width, height)
-    if kept := read_alpha(control, width, height):
-        return replace(kept, pixels=255 - kept.pixels, note=f"{kept.note} What is opaque is kept.")
-    if request.restyle and (made := read_alpha(request.restyle, width, height)):
-        return replace(made, note=f"{made.note} What is opaque is made.")
-    clips = " and ".join(path.name for path in (control, request.restyle) if path)
-    raise BadInput(f"{clips} has no alpha, or is opaque everywhere; give a clip with alpha, or a mask")

@@ -1,36 +1,25 @@
-"""Make the videos of a batch with models that are loaded once, each in its own folder, and resumable.
-
-With several devices, each worker makes whole videos: splitting one video would not be faster, as its blocks depend
-on each other, and so the bits are those of a single process.
-"""
+"""Make the videos of a batch with models that are loaded once, each in its own folder, and resumable."""
 
 from __future__ import annotations
 
-import io
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
-from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-import torch
-from safetensors.torch import load, save
 from torch import Tensor
-from tqdm import tqdm
 
 from ..devices.device import device_clock
-from ..devices.workers import Stop, spread
-from ..engine.plan import Roles
 from ..engine.records import BlockRecord
 from ..engine.run import Run
-from ..errors import BadInput, see
-from ..files.outputs import REPORT, lock_folder, staged_video, unfinished_blocks
-from ..loading.headers import FileHeaders, check_models
+from ..errors import BadInput
+from ..files.outputs import REPORT, lock_folder, open_unfinished, staged_video, unfinished_blocks
+from ..loading.headers import FileHeaders
 from ..loading.load import load_models, plan_memory
 from ..memory.plan import Plan
 from ..report.progress import Lines, RouteBar
@@ -38,15 +27,12 @@ from ..report.run_report import RunReport, read_report
 from ..settings.request import VideoRequest
 from ..text.prompts import Conditions
 from .asked import Batch
-from .batch import Video, folder_in, needed_files, plan_videos
-from .film import ResolvedFilm, resolve_film
+from .batch import Video, folder_in, plan_videos
+from .film import ResolvedFilm
 from .fingerprint import digest_of
 from .folders import State, shows
-from .rendering import finished, render_blocks, write_report
-from .table import Row, VideoTable
-
-VideoTask = tuple[Video, bytes]
-"""A video and its prompt embeddings as bytes, because tensors are sent between processes as shared memory."""
+from .rendering import finished, render_blocks, render_shot, write_report
+from .table import VideoTable
 
 
 class StopRequest:
@@ -118,37 +104,6 @@ def make_videos(
         return [(v.folder, made.get(v.folder) or read_report(v.folder / REPORT)) for v in whole]
 
 
-def make_many(
-    batch: Batch,
-    devices: Sequence[str],
-    *,
-    ray: str | None = None,
-    most: int | None = None,
-    stopping: StopRequest,
-    warn: Callable[[str], None] = lambda note: None,
-) -> tuple[Path, tuple[Row, ...]]:
-    """Make the videos of a batch with several workers, in numbered folders; return the table's folder and rows.
-
-    `devices`, `ray`, `most`: see `spread`. A video that fails does not stop the others; each gets a line on stderr.
-    `stopping`: ends the videos under way after a block, and begins no other. Raises `BadInput` for any unusable
-    input, and if a worker cannot load the models.
-    """
-    batch = replace(batch, listed=True, load=replace(batch.load, device=devices[0]))
-    with plan_videos(batch) as planned, stopping.listen():
-        for note in planned.notes:
-            warn(note)
-        table = VideoTable(planned)
-        embeddings = {text: embedding.cpu().contiguous() for text, embedding in planned.embed().items()}
-        tasks = [(v, save({text: embeddings[text] for text in v.prompt.texts})) for v in planned.to_make]
-        opener = partial(open_worker, batch, torch.get_num_threads(), planned.needed)
-        done = spread(tasks, opener, devices, ray=ray, most=most, stop=lambda: stopping.asked)
-        for (video, _), made in tqdm(done, total=len(tasks), unit="video", disable=None):
-            row = table.made(video.number, made)
-            result = row.error or f"{row.route}, {row.seconds:.1f} s"
-            tqdm.write(f"video {row.folder} {row.state}: {result}", file=sys.stderr)
-        return planned.folder, table.rows
-
-
 def plan_layout(batch: Batch, headers: FileHeaders, video: ResolvedFilm) -> Plan | None:
     """Return the memory plan for a video of a batch. Raises `BadInput` if it does not fit."""
     return plan_memory(headers, batch.load, video.width, video.height, video.request.blocks)
@@ -180,12 +135,49 @@ class VideoMaker:
         embeddings: Mapping[str, Tensor],
         shown_bar: AbstractContextManager[RouteBar],
         stop: Callable[[], bool],
+        *,
+        spread: bool = False,
     ) -> RunReport:
         """Make one video. `embeddings`: by prompt. `shown_bar`: opens the progress bar.
 
-        `stop`: called after every block; True ends the video there.
+        `stop`: called after every block; True ends the video there. `spread`: see `render_blocks`.
         """
-        return finished(self.make_blocks(video, embeddings, shown_bar, stop))
+        return finished(self.make_blocks(video, embeddings, shown_bar, stop, spread=spread))
+
+    def make_shot(
+        self,
+        video: Video,
+        key: str,
+        embeddings: Mapping[str, Tensor],
+        shown_bar: AbstractContextManager[RouteBar],
+        stop: Callable[[], bool],
+    ) -> list[BlockRecord]:
+        """Make the blocks of one shot of a single video, whose folder the caller has locked; return their records.
+
+        For the other arguments see `make`, which then makes the video of them.
+        """
+        with shown_bar as bar:
+            return render_shot(
+                self._loaded,
+                self._resolve(video),
+                key,
+                video.prompt.conditions(embeddings),
+                open_unfinished(video.folder, video.fingerprint),
+                bar,
+                reuse=self._reused_by(video),
+                stop=stop,
+            )
+
+    def _is_shorter_there(self, video: Video) -> bool:
+        """True if a video is there with fewer blocks, as its run was stopped: begin with those, and replace it."""
+        return not self._batch.overwrite and shows(video.folder, video.fingerprint)
+
+    def _reused_by(self, video: Video) -> list[Path]:
+        """Return the folders whose blocks a video may use again."""
+        folders = [video.folder] if self._is_shorter_there(video) else []
+        if self._batch.reuse:
+            folders.append(folder_in(self._batch.reuse, video, numbered=self._batch.numbered))
+        return folders
 
     def make_blocks(
         self,
@@ -193,18 +185,17 @@ class VideoMaker:
         embeddings: Mapping[str, Tensor],
         shown_bar: AbstractContextManager[RouteBar],
         stop: Callable[[], bool],
+        *,
+        spread: bool = False,
     ) -> Generator[BlockRecord, None, RunReport]:
         """Make one video as `make` does; yield the record of each block that is written, and return the report."""
         batch = self._batch
-        # This video is there with fewer blocks, as its run was stopped: begin with those, and replace it.
-        is_shorter_there = not batch.overwrite and shows(video.folder, video.fingerprint)
-        reuse = [video.folder] if is_shorter_there else []
-        if batch.reuse:
-            reuse.append(folder_in(batch.reuse, video, numbered=batch.numbered))
+        reuse = self._reused_by(video)
+        replaced = batch.overwrite or self._is_shorter_there(video)
         with (
             # `plan_videos` keeps the folder of a single video locked.
             lock_folder(video.folder) if batch.numbered else nullcontext(),
-            staged_video(video.folder, video.fingerprint, replace=batch.overwrite or is_shorter_there) as work,
+            staged_video(video.folder, video.fingerprint, replace=replaced) as work,
             shown_bar as bar,
         ):
             report = yield from render_blocks(
@@ -215,6 +206,7 @@ class VideoMaker:
                 digest_of(video.fingerprint),
                 bar,
                 reuse=reuse,
+                spread=spread,
                 stop=stop,
             )
             report = report.without_prompts() if batch.private else report
@@ -228,32 +220,6 @@ class VideoMaker:
         engine = loaded.build(needed=resolved.models_needed)
         (run,) = resolved.prepare_runs(engine, conditions, None, device_clock(loaded.device, loaded.side))
         return run
-
-
-def open_worker(batch: Batch, threads: int, needed: Roles, device: str) -> Callable[[VideoTask, Stop], RunReport]:
-    """Load the `needed` models, and return a function that makes one video with them.
-
-    `batch`: with all files, as a budget is a share of what both models cost, also if one alone is needed.
-    `threads`: of the calling process, as rounding on a CPU depends on them.
-    """
-    torch.set_num_threads(threads)
-    batch = replace(batch, load=replace(batch.load, device=device))
-    checked = check_models(batch.files, batch.load)
-    resolve = cache(partial(resolve_film, headers=checked))
-    batch = replace(batch, files=needed_files(batch.files, needed))
-    headers = checked.restrict_to(needed)
-    layout = plan_layout(batch, headers, resolve(batch.request))
-    maker = VideoMaker(batch, headers, layout, resolve)
-
-    def make(task: VideoTask, stop: Stop) -> RunReport:
-        video, embeddings = task
-        try:
-            return maker.make(video, load(embeddings), closing(RouteBar(1, io.StringIO())), stop)
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            fault = f"out of memory ({str(error)[:80]})"
-            raise BadInput(f"{fault}; choose a smaller size" + see("Out of memory")) from None
-
-    return make
 
 
 @contextmanager

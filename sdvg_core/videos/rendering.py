@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import accumulate
@@ -13,6 +14,7 @@ from ..decoders.open import FAST_NOTE
 from ..devices.device import device_clock, versions_on
 from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse, Store
+from ..engine.run import Run
 from ..engine.types import Block, History
 from ..files.outputs import BLOCKS_FOLDER, LATENTS, REPORT, ROUTE_PICTURE, VIDEO
 from ..files.video import Mp4Writer
@@ -42,21 +44,16 @@ def render_blocks(
     bar: RouteBar,
     *,
     reuse: Sequence[Path] = (),
+    spread: bool = False,
     stop: Callable[[], bool] = bool,
 ) -> Generator[BlockRecord, None, RunReport]:
     """Make one video, write video, latents and blocks into the folder `work`, and return the report.
 
     Each block is written when it is committed, and its record is yielded then. Blocks in `work` and in the folders
-    `reuse` are not made again.
-    `digest`: of the request, stored with the latents. `stop`: called after every block; True ends the video there.
+    `reuse` are not made again. `digest`: of the request, stored with the latents. `spread`: whether workers have
+    made its shots, by `render_shot`. `stop`: called after every block; True ends the video there.
     """
-    store = Store()
-    blocks = BlockFiles(work / BLOCKS_FOLDER)
-    blocks.recall(store, *reuse)
-    store.begin_run()
-    engine = loaded.build(needed=film.models_needed, before_pass=bar.step)
-    earlier = Reuse(store=store, part_keys=loaded.part_keys)
-    runs = film.prepare_runs(engine, conditions, earlier, device_clock(loaded.device, loaded.side))
+    store, blocks, runs = _prepare(loaded, film, conditions, work, bar, reuse)
     request = film.request
     # Blocks made before this run was interrupted keep their seconds.
     records: list[BlockRecord] = []
@@ -88,7 +85,9 @@ def render_blocks(
     more = list(add_film_sound(work / VIDEO, film.clips, film.sound, tape.frames))
     if reuse and not used_again:
         more.append("Nothing of the earlier video could be used again: it followed from something else.")
-    more += _notes_on_files(resumed, blocks.damaged)
+    if spread:
+        more.append("Workers made its shots side by side; the seconds are theirs together.")
+    more += _notes_on_files(0 if spread else resumed, blocks.damaged)
     texts = [condition.text for _, condition in conditions.entries]
     return assemble_report(
         runs,
@@ -103,6 +102,56 @@ def render_blocks(
         frames=tape.frames,
         joins=joins([torch.cat(of_part).cpu() for of_part in tape.levels.values()]),
     )
+
+
+def render_shot(
+    loaded: Models,
+    film: ResolvedFilm,
+    key: str,
+    conditions: Conditions,
+    work: Path,
+    bar: RouteBar,
+    *,
+    reuse: Sequence[Path] = (),
+    stop: Callable[[], bool] = bool,
+) -> list[BlockRecord]:
+    """Make the blocks of one shot of a film, and return their records.
+
+    They are written into the folder `work` as `render_blocks` writes them, which then makes the film of them.
+    """
+    alone = film.alone(key)
+    store, blocks, runs = _prepare(loaded, alone, conditions, work, bar, reuse)
+    records = []
+    counts: Counter[str] = Counter()
+    with closing(alone.play(runs, stop)) as parts:
+        for part in parts:
+            if record := part.shown.record:
+                name = alone.name_of(part)
+                results = store.take_used()
+                written = blocks.add(film.first_numbers[name] + counts[name], record, results)
+                store.drop(results)
+                counts[name] += 1
+                records += [written] if name == key else []
+    return records
+
+
+def _prepare(
+    loaded: Models,
+    film: ResolvedFilm,
+    conditions: Conditions,
+    work: Path,
+    bar: RouteBar,
+    reuse: Sequence[Path],
+) -> tuple[Store, BlockFiles, tuple[Run, ...]]:
+    """Return the runs of a film, the store that they use, and the block files in `work`, which it has."""
+    store = Store()
+    blocks = BlockFiles(work / BLOCKS_FOLDER)
+    blocks.recall(store, *reuse)
+    store.begin_run()
+    engine = loaded.build(needed=film.models_needed, before_pass=bar.step)
+    earlier = Reuse(store=store, part_keys=loaded.part_keys)
+    runs = film.prepare_runs(engine, conditions, earlier, device_clock(loaded.device, loaded.side))
+    return store, blocks, runs
 
 
 def _save_shots(path: Path, film: ResolvedFilm, made: Sequence[tuple[Block, ...]], digest: str) -> None:

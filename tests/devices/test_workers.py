@@ -40,6 +40,17 @@ def test_refused_task_stops_no_other():
     assert results["say a"] == results["say b"], "by the same worker"
 
 
+def test_task_waits_until_it_may_begin():
+    """Catches: a task before the one that it waits for, and one that may never begin, waited for."""
+    done: list[str] = []
+    tasks = ["say later", "say never", "refuse", "say first"]
+    waits = {"say later": {"say first"}, "say never": {"say a"}}
+    for task, _ in spread(tasks, Toy, ["a", "b"], ready=lambda task: waits.get(task, set()) <= set(done)):
+        done.append(task)
+    assert sorted(done) == ["refuse", "say first", "say later"]
+    assert done.index("say first") < done.index("say later")
+
+
 def every_refusal() -> Iterator[BadInput]:
     """Yield an error of each class of ours, with a text for every parameter."""
     for module in pkgutil.walk_packages(sdvg_core.__path__, "sdvg_core."):

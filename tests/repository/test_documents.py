@@ -127,6 +127,7 @@ def test_documented_command_asks_for_its_files(command, tmp_path, monkeypatch, c
     """Those of the miniature are run by tests of their own (`cli/test_cli_commands.py`, `bench`, `study`)."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("a red fox runs through snow\n", encoding="utf-8")
+    (tmp_path / "film.txt").write_text("1: a red fox\n5 fresh #k3f: a storm\n", encoding="utf-8")
     for name in ("clip.mp4", "depth.mp4"):
         write_mp4(tmp_path / name, torch.zeros(21, 3, 16, 16), fps=16)
     before = sorted(tmp_path.iterdir())

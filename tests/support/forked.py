@@ -8,12 +8,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 import pytest
 
+TWO = ["--workers", "2"]
 CAN_FORK = hasattr(os, "fork")
 if CAN_FORK:  # garbage of this process, as of a video writer, would wait in a fork for threads that are only here
     os.register_at_fork(after_in_child=gc.freeze)
@@ -60,3 +62,12 @@ def fork_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workers be forks where there are any, which takes 5 seconds less for each."""
     method = "fork" if CAN_FORK else "spawn"
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: get_context(method))
+
+
+def ray_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers over Ray find what this process imports; skip the test without Ray."""
+    if getattr(find_spec("ray"), "origin", None) is None:  # a folder of this name is no package
+        pytest.skip("ray is an optional extra")  # to be imported by what is tested, which says where it listens
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # for doubles of tests
+    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))

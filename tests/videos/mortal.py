@@ -1,4 +1,4 @@
-"""A worker that dies once, in the middle of a video: after the first block that it has finished."""
+"""A worker that dies once, in the middle of a video or shot: after the first block that it has finished."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from sdvg_core.devices.workers import Stop
-from sdvg_core.report.run_report import RunReport
-from sdvg_core.videos.maker import VideoTask, open_worker
+from sdvg_core.videos.many import ShotTask, WorkerResult, WorkerTask, open_worker
 
 GRAVE = "SDVG_TEST_GRAVE"
+DOOMED = "#d"
+"""The shot in which it dies."""
 
 
-def open_mortal(*what: Any) -> Callable[[VideoTask, Stop], RunReport]:
-    """Open a worker that kills its own process in video 2, unless the file named in the environment is there."""
+def open_mortal(*what: Any) -> Callable[[WorkerTask, Stop], WorkerResult]:
+    """Open a worker that kills its own process in video 2, or in the shot `DOOMED`, unless `GRAVE` is there."""
     make = open_worker(*what)
     grave = Path(os.environ[GRAVE])
 
-    def make_or_die(task: VideoTask, stop: Stop) -> RunReport:
+    def make_or_die(task: WorkerTask, stop: Stop) -> WorkerResult:
+        dies = task.key == DOOMED if isinstance(task, ShotTask) else task.video.number == 2
+
         def stop_or_die() -> bool:
-            if task[0].number == 2 and not grave.exists():
+            if dies and not grave.exists():
                 grave.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             return stop()

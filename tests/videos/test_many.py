@@ -2,12 +2,9 @@
 
 import csv
 import errno
-import os
 import shutil
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,17 +20,16 @@ from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.settings.route import Budget
 from sdvg_core.text.prompts import one_prompt
-from sdvg_core.videos import maker, table
+from sdvg_core.videos import maker, many, table
 from sdvg_core.videos.asked import Batch
 from sdvg_core.videos.batch import plan_videos
 from sdvg_core.weights.model_files import ModelFiles
 from tests.support.cli_runs import SMALL, generate, names, options, report
-from tests.support.forked import fork_workers
+from tests.support.forked import TWO, fork_workers, ray_here
 from tests.support.reuse_folders import ctrl_c, killed, results, stopped
 
 PROMPTS = ["a red ball 0", "a red ball 1", "[first 2] a red ball 2"]
 """The last one's route is its own, which goes to a worker with it."""
-TWO = ["--workers", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +85,7 @@ def test_next_call_makes_what_a_worker_lost(base, alone, tmp_path, capsys, monke
 
     Catches: a video that is missing and not named; a block, or a finished video, that is made again.
     """
-    monkeypatch.setattr(maker, "open_worker", open_mortal)
+    monkeypatch.setattr(many, "open_worker", open_mortal)
     monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
     out = tmp_path / "out"
     assert generate(base, out, "--workers", "1") == 1
@@ -110,14 +106,6 @@ def test_next_call_makes_what_a_worker_lost(base, alone, tmp_path, capsys, monke
     assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
 
 
-def ray_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    if getattr(find_spec("ray"), "origin", None) is None:  # a folder of this name is no package
-        pytest.skip("ray is an optional extra")  # to be imported by what is tested, which says where it listens
-    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # for mortal.py
-    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
-
-
 def test_worker_of_a_budget_loads_one_model(files, monkeypatch):
     """A budget of 1 buys target-only, and needs the drafter's sizes all the same.
 
@@ -128,7 +116,7 @@ def test_worker_of_a_budget_loads_one_model(files, monkeypatch):
     results = []
     load = maker.load_models
     monkeypatch.setattr(maker, "load_models", lambda *arguments: results.append(load(*arguments)))
-    maker.open_worker(batch, torch.get_num_threads(), needed, "cpu")
+    many.open_worker(batch, torch.get_num_threads(), needed, "cpu")
     (loaded,) = results
     assert (loaded.settings["drafter"], loaded.scorer) == (None, None)
     assert loaded.settings["target"] is not None
