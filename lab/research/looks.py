@@ -30,7 +30,7 @@ from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.settings.route import First, Route, TargetOnly, route_preset
 from tests.support.routers import planned_route
 
-from .protocol import ANCHOR_ONLY, DRAFT_ONLY, TARGET_ONLY, Configuration
+from .protocol import ANCHOR_ONLY, DRAFT_ONLY, POCKET_TAUS, TARGET_ONLY, Configuration, pick, protocol
 from .statistics import cost_with
 from .videos import PromptSeedJob, StudyModels, StudyOptions, load_study_models, pack, rows_of
 from .world import draw_scene, held_out_prompts
@@ -91,9 +91,12 @@ TWO_MORE = tuple(at(pair, 3) for pair in ((4, 7), (5, 9), (5, 6), (3, 6), (2, 9)
 """Two more, three steps handed over as in *hybrid*, for with two they cost 0.43: 0.40 of the cost."""
 BALANCED = ENDS[2]
 
+CONTROL = ("handover-2@2", "handover-2@4", "handover-2@9", "handover-3@9", "passes-2@2", "passes-2@4", "passes-2@9")
+
 MEASURED = {
     "places": Look((BALANCED, *ONE_MORE, *TWO_MORE), held_out=False),
     "presets": Look(ENDS, seeds=(42, 43, 44)),
+    "control": Look(pick(protocol(9, POCKET_TAUS), (TARGET_ONLY, *CONTROL)), prompts=100, seeds=(42, 43)),
 }
 
 

@@ -42,14 +42,17 @@ from .folder import Plan, claim_folder, fill, held, read_study
 from .metrics import parse_external
 from .plots import write_plots
 from .protocol import PAPER_TAUS, POCKET_TAUS, Configuration, pick, protocol
+from .quick import QUICK_PROMPTS, QUICK_SEED, quick_text
 from .statistics import Record
 from .summary import page_text, summarise_study, table_of_rows
+from .tables import PRINTED
 from .videos import StudyOptions, load_study_models
 from .world import held_out_prompts
 
 SUMMARY = "summary.json"
 TABLE = "table.md"
 CSV = "rows.csv"
+USUAL_PROMPTS = 50
 POCKET_SIZE = (64, 64)
 REAL_SIZE = (832, 480)
 ROWS_VERSION = 4
@@ -58,11 +61,7 @@ ROWS_VERSION = 4
 
 def study(words: Sequence[str] | None) -> int:
     """Make what is missing, then summarise everything."""
-    options = make_parser().parse_args(words)
-    for name in ("prompts", "blocks", "workers"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name} is {value}; give 1 or more")
+    options = _options(words)
     job = _job(options)
     configurations = _configurations(options, job)
     plan = Plan(
@@ -73,6 +72,30 @@ def study(words: Sequence[str] | None) -> int:
         weights=weights_of(job),
     )
     return _make(options, job, plan)
+
+
+def _options(words: Sequence[str] | None) -> argparse.Namespace:
+    """Read the options. Raises `BadInput` for a number below 1, and for what a quick look has of its own."""
+    parser = make_parser()
+    options = parser.parse_args(words)
+    for name in ("prompts", "blocks", "workers"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name} is {value}; give 1 or more")
+    if not options.quick:
+        options.prompts = options.prompts or USUAL_PROMPTS
+        options.output = options.output or Path("out/study")
+        return options
+    own = {"output", "workers", "prompts", "quick"}
+    given = [name for name, value in vars(options).items() if name not in own and value != parser.get_default(name)]
+    if given:
+        fault = f"--quick makes what docs/study.md prints, which --{given[0].replace('_', '-')} would change"
+        raise BadInput(f"{fault}; leave out one of them")
+    options.configurations = [*PRINTED]
+    options.seeds = [QUICK_SEED]
+    options.prompts = options.prompts or QUICK_PROMPTS
+    options.output = options.output or Path("out/quick")
+    return options
 
 
 def _configurations(options: argparse.Namespace, job: StudyOptions) -> tuple[Configuration, ...]:
@@ -91,12 +114,17 @@ def make_parser() -> Parser:
     """Return the parser of the study's options."""
     parser = Parser(prog="python -m lab.research", description=__doc__)
     option = parser.add_argument
-    option("--output", type=file_path, default=Path("out/study"), help="folder to write into, or to continue in")
+    option("--output", type=file_path, help="folder to write into, or to continue in (default out/study)")
+    option(
+        "--quick",
+        action="store_true",
+        help=f"the ways that docs/study.md prints for {QUICK_PROMPTS} prompts, each beside the printed value",
+    )
     option("--workers", type=int, metavar="N", help="processes (default: one per core; 1 on a GPU)")
     option = parser.add_argument_group(
         "protocol", "the embedded models and their world, unless models are given"
     ).add_argument
-    option("--prompts", type=int, default=50, metavar="N", help="how many prompts (default 50)")
+    option("--prompts", type=int, metavar="N", help=f"how many prompts (default {USUAL_PROMPTS})")
     option(
         "--prompt-file",
         type=file_path,
@@ -139,7 +167,7 @@ def _make(options: argparse.Namespace, job: StudyOptions, plan: Plan) -> int:
         try:
             load = partial(load_study_models, job)
             rows = fill(options.output, plan, embed, load, workers, say)
-            _show(options.output, plan.select(rows), plan)
+            _show(options.output, plan.select(rows), plan, quick=options.quick)
         except KeyboardInterrupt:
             kept = len(plan.select(read_study(options.output)))
             sys.stderr.write(f"sdvg: interrupted; {kept} rows are in {options.output}; run it again to continue\n")
@@ -161,6 +189,7 @@ def _job(options: argparse.Namespace) -> StudyOptions:
         height=options.height or height,
         pocket=not given,
         external=parse_external(options.external) if options.external else None,
+        scored=not options.quick,
     )
 
 
@@ -202,12 +231,19 @@ def common_settings(job: StudyOptions) -> dict[str, Any]:
         "size": [job.width, job.height],
         "oracle": job.pocket,
         "external": asdict(job.external) if job.external else None,
+        **({} if job.scored else {"scored": False}),
         "versions": {"sdvg": __version__, "torch": torch.__version__, "rows": ROWS_VERSION},
     }
 
 
-def _show(folder: Path, rows: Sequence[Record], plan: Plan) -> None:
-    """Write summary, table and plots, and list the files."""
+def _show(folder: Path, rows: Sequence[Record], plan: Plan, *, quick: bool) -> None:
+    """Write summary, table and plots, and list the files; of a quick look, the table beside the page's alone."""
+    if quick:
+        text = quick_text(rows, plan.prompts, plan.weights)
+        with whole_file(folder / TABLE) as path:
+            path.write_text(text, encoding="utf-8")
+        print(text)
+        return
     summary = summarise_study(rows, plan)
     with whole_file(folder / SUMMARY) as path:
         path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
