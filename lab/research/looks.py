@@ -2,6 +2,8 @@
 
     python -m lab.research.looks places
     python -m lab.research.looks presets --prompts 60
+    python -m lab.research.looks memories-21
+    python -m lab.research.looks routes-21 --memories deep-sink
 
 Each look is one of MEASURED. Its rows go into docs/rows/NAME.csv one by one as they are made, and the same command
 goes on after the last; seed by seed, so that a look that was stopped early has all ways of the prompts that it has.
@@ -14,38 +16,47 @@ import csv
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import islice, product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import torch
 from filelock import FileLock
+from torch import Tensor
 
 from lab.rows import APPEND
 from sdvg_core.cli import guarded
 from sdvg_core.errors import BadInput
 from sdvg_core.loading.load import encode_prompts
 from sdvg_core.memory.budget import WEIGHTS
-from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from sdvg_core.settings.route import First, Route, TargetOnly, route_preset
+from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
+from sdvg_core.settings.route import First, Route, Stride, TargetOnly, route_preset
 from tests.support.routers import planned_route
 
+from .long import VARIANTS, qualities
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, POCKET_TAUS, TARGET_ONLY, Configuration, pick, protocol
-from .statistics import cost_with
+from .statistics import Record, cost_with
 from .videos import PromptSeedJob, StudyModels, StudyOptions, load_study_models, pack, rows_of
 from .world import draw_scene, held_out_prompts
 
 ROWS = Path(__file__).parents[2] / "docs" / "rows"
 FIGURES = ("quality", "last_block_quality", "at_its_place", "last_block_at_its_place")
-COLUMNS = ("way", "prompt", "seed", "route", "cost", *FIGURES)
-"""Of a file of rows. `prompt`: its number among the look's, from 0. `cost`: in target blocks. Empty: undefined."""
+LONG_FIGURES = ("late_clearness",)
+"""What else a row has of a long clip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """What is measured in one go.
 
-    `held_out`: whether its prompts are held out of training; if not, they are for choosing.
+    `held_out`: whether its prompts are held out of training; if not, they are for choosing. `memories`: of a long
+    clip of one thing, decoded by the TAEHV, whose ways are made with each; their names are WAY/MEMORY. Without any,
+    the models remember as they were trained, and the VAE decodes.
     """
 
     ways: tuple[Configuration, ...]
@@ -53,9 +64,13 @@ class Look:
     seeds: tuple[int, ...] = (42,)
     blocks: int = 9
     held_out: bool = True
+    memories: tuple[str, ...] = ()
 
     def texts(self) -> tuple[str, ...]:
         """Return its prompts."""
+        if self.memories:
+            alone = (text for text in held_out_prompts(4 * self.prompts) if not parse(text).relation)
+            return tuple(islice(alone, self.prompts))
         return held_out_prompts(self.prompts) if self.held_out else training_prompts(self.prompts)
 
 
@@ -93,10 +108,51 @@ BALANCED = ENDS[2]
 
 CONTROL = ("handover-2@2", "handover-2@4", "handover-2@9", "handover-3@9", "passes-2@2", "passes-2@4", "passes-2@9")
 
+
+# --- long clips
+
+MEMORIES = {
+    "recompute": "recompute",
+    "window": "window of 12, sink 3",
+    "deep-sink": "window of 12, deep sink",
+    "memrope": "window of 12, MemRoPE",
+}
+"""Each one's name in VARIANTS."""
+LATE_BLOCKS = 8
+
+
+class BestMoment:
+    """How clear the last blocks are, whenever they should show what they show: a long clip runs early or late."""
+
+    def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
+        """Return the mean decibels of the last frames of the last LATE_BLOCKS blocks, at the best of a way."""
+        ends = torch.tensor([*(seam - 1 for seam in seams), len(frames) - 1])[-LATE_BLOCKS:]
+        _, clearness = qualities(frames[ends], ends, parse(prompt))
+        return {"late_clearness": fmean(clearness)}
+
+
+def long_look(ways: Iterable[Configuration], blocks: int) -> Look:
+    """Return a look at long clips with every memory."""
+    return Look(tuple(ways), prompts=60, seeds=(42, 43, 44), blocks=blocks, memories=tuple(MEMORIES))
+
+
+def routes_of_one_cost(blocks: int) -> tuple[Configuration, ...]:
+    """Return routes with as many whole blocks of the target's as every sixth makes, and *balanced* beside them."""
+    count = len(range(0, blocks, 6))
+    spread = Configuration("stride@6", "stride", Route(Stride(6)))
+    first = Configuration(f"first@{count}", "first", Route(First(count)))
+    last = at(range(blocks - count + 2, blocks + 1), 0, blocks)
+    return BALANCED, spread, first, replace(last, name=f"last@{count}")
+
+
 MEASURED = {
     "places": Look((BALANCED, *ONE_MORE, *TWO_MORE), held_out=False),
     "presets": Look(ENDS, seeds=(42, 43, 44)),
     "control": Look(pick(protocol(9, POCKET_TAUS), (TARGET_ONLY, *CONTROL)), prompts=100, seeds=(42, 43)),
+    "memories-21": long_look((ENDS[0], BALANCED, ENDS[-1]), 21),
+    "memories-42": long_look((ENDS[0], BALANCED, ENDS[-1]), 42),
+    "routes-21": long_look(routes_of_one_cost(21), 21),
+    "routes-42": long_look(routes_of_one_cost(42), 42),
 }
 
 
@@ -109,6 +165,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("look", choices=tuple(MEASURED))
     parser.add_argument("--prompts", type=int, help="only the first N")
     parser.add_argument("--ways", nargs="+", metavar="WAY", help="only these")
+    parser.add_argument("--memories", nargs="+", choices=tuple(MEMORIES), help="of long clips: only these")
     parser.add_argument("--folder", type=Path, default=ROWS)
     options = parser.parse_args(words)
     return guarded(lambda: _work(options), extra="research", instead="study")
@@ -121,30 +178,47 @@ def _work(options: argparse.Namespace) -> int:
     if unknown := set(options.ways or ()) - set(known):
         raise BadInput(f"the look {options.look} has no way {min(unknown)}; choose among {', '.join(known)}")
     ways = tuple(way for way in look.ways if way.name in (options.ways or known))
-    texts = look.texts()
-    wanted = texts[: options.prompts]
+    texts = look.texts()[: options.prompts]
+    embeddings = encode_prompts(trained_set(), texts, pocket_options())
     done = {(row["way"], int(row["prompt"]), int(row["seed"])) for row in rows_in(file)}
-    job = StudyOptions(files=trained_set(), load=pocket_options(), blocks=look.blocks, scored=False)
-    models = load_study_models(job)
-    embeddings = encode_prompts(job.files, wanted, job.load)
-    for seed in look.seeds:
-        for number, text in enumerate(wanted):
-            left = tuple(way for way in ways if (way.name, number, seed) not in done)
-            if left:
-                work = PromptSeedJob(prompt=text, seed=seed, configurations=left, embedding=pack(embeddings[text]))
-                began = time.process_time()
-                for row in _rows(models, work, number):
-                    add_row(file, row)
-                print(f"seed {seed}, prompt {number}: {time.process_time() - began:.1f} s", flush=True)
+    loaded = cache(partial(_models, look))
+    chosen = tuple(name for name in look.memories if name in (options.memories or look.memories)) or ("",)
+    for seed, (number, text), memory in product(look.seeds, enumerate(texts), chosen):
+        left = tuple(way for way in ways if (_named(way.name, memory), number, seed) not in done)
+        if not left:
+            continue
+        job = PromptSeedJob(prompt=text, seed=seed, configurations=left, embedding=pack(embeddings[text]))
+        began = time.process_time()
+        for row in rows_of(loaded(memory), job):
+            add_row(file, _line(look, row, _named(row["configuration"], memory), number))
+        print(f"seed {seed}, prompt {number} {memory}: {time.process_time() - began:.1f} s", flush=True)
     return 0
 
 
-def _rows(models: StudyModels, job: PromptSeedJob, number: int) -> Iterator[list[Any]]:
-    cost = cost_with(WEIGHTS)
-    for row in rows_of(models, job):
-        measured = (row["metrics"][name] for name in FIGURES)
-        figures = ("" if value is None else f"{value:.4f}" for value in measured)
-        yield [row["configuration"], number, job.seed, row["route"], f"{cost(row):.4f}", *figures]
+def _models(look: Look, memory: str) -> StudyModels:
+    """Load the models of a look, with one of its memories if it has any."""
+    load = pocket_options()
+    if not memory:
+        return load_study_models(StudyOptions(files=trained_set(), load=load, blocks=look.blocks, scored=False))
+    settings = VARIANTS[MEMORIES[memory]][0]
+    load = replace(load, drafter=replace(load.drafter, **settings), target=replace(load.target, **settings))
+    files = replace(trained_set(), vae=pocket_fast_vae())
+    models = load_study_models(StudyOptions(files=files, load=load, blocks=look.blocks, scored=False))
+    return replace(models, metrics=(*models.metrics, BestMoment()))
+
+
+def _named(way: str, memory: str) -> str:
+    return f"{way}/{memory}" if memory else way
+
+
+def _line(look: Look, row: Record, way: str, number: int) -> dict[str, Any]:
+    """Return a row of the file by its columns."""
+    figures = {name: row["metrics"][name] for name in (*FIGURES, *LONG_FIGURES[: bool(look.memories)])}
+    return {
+        **{"way": way, "prompt": number, "seed": row["seed"], "route": row["route"]},
+        "cost": f"{cost_with(WEIGHTS)(row):.4f}",
+        **{name: "" if value is None else f"{value:.4f}" for name, value in figures.items()},
+    }
 
 
 def rows_in(file: Path) -> list[dict[str, str]]:
@@ -155,15 +229,19 @@ def rows_in(file: Path) -> list[dict[str, str]]:
     return [*csv.DictReader(line for line in lines if line.endswith("\n"))]
 
 
-def add_row(file: Path, row: Sequence[Any]) -> None:
-    """Add a row, in place of an incomplete last line, under a head."""
+def add_row(file: Path, row: Mapping[str, Any]) -> None:
+    """Add a row, in place of an incomplete last line, under a head. Raises `BadInput` under another head."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(file.with_name(APPEND)), file.open("a+b") as rows:
         rows.seek(0)
         content = rows.read()
         rows.truncate(content.rfind(b"\n") + 1)
-        head = "" if content.count(b"\n") else ",".join(COLUMNS) + "\n"
-        rows.write((head + ",".join(map(str, row)) + "\n").encode())
+        head = ",".join(row) + "\n"
+        if b"\n" not in content:
+            rows.write(head.encode())
+        elif not content.startswith(head.encode()):
+            raise BadInput(f"{file} has other columns than {head.strip()}; move it away")
+        rows.write((",".join(map(str, row.values())) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -5,19 +5,31 @@ from __future__ import annotations
 import pytest
 
 from lab.research import looks
-from lab.research.looks import MEASURED, ONE_MORE, TWO_MORE, Look, add_row, at, rows_in, training_prompts
+from lab.research.looks import (
+    MEASURED,
+    ONE_MORE,
+    TWO_MORE,
+    Look,
+    add_row,
+    at,
+    routes_of_one_cost,
+    rows_in,
+    training_prompts,
+)
+from lab.research.routers import seeded
 from lab.research.tables import table_of
 from lab.research.world import held_out_prompts, is_held_out
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.settings.route import First, Route
+from sdvg_core.settings.route import First, Route, route_preset
 from tests.support.routers import PlannedRouter
 
 HEAD = "way,prompt,seed,route,cost,quality,last_block_quality,at_its_place,last_block_at_its_place\n"
 
 
 def row(way, prompt, seed=42):
-    return [way, prompt, seed, "Fd", "1.2", "15.0", "14.0", "1.0", ""]
+    names = HEAD.strip().split(",")
+    return dict(zip(names, [way, prompt, seed, "Fd", "1.2", "15.0", "14.0", "1.0", ""], strict=True))
 
 
 def test_training_prompts_are_not_held_out():
@@ -48,6 +60,40 @@ def test_rows_survive_a_cut_line(tmp_path):
     assert [one["prompt"] for one in rows_in(file)] == ["0"]
     add_row(file, row("b", 0))
     assert file.read_text() == f"{HEAD}a,0,42,Fd,1.2,15.0,14.0,1.0,\nb,0,42,Fd,1.2,15.0,14.0,1.0,\n"
+
+
+def test_other_columns_are_refused(tmp_path):
+    """Catches: rows under a head that is not theirs."""
+    add_row(tmp_path / "rows.csv", row("a", 0))
+    with pytest.raises(BadInput, match="has other columns than way,prompt,late_clearness; move it away"):
+        add_row(tmp_path / "rows.csv", {"way": "a", "prompt": 0, "late_clearness": 1})
+
+
+def test_long_routes_cost_the_same():
+    """Catches: a stride whose control has more or fewer blocks of the target's."""
+    for blocks in (21, 42):
+        balanced, *others = (seeded(way.route, "", 42) for way in routes_of_one_cost(blocks))
+        made = [[route.policy.decide_early(place, ()).accepted for place in range(blocks)] for route in others]
+        assert {line.count(False) for line in made} == {-(-blocks // 6)}
+        assert not any(line[0] for line in made)
+        assert balanced == route_preset("balanced")
+
+
+def test_long_look_keeps_one_thing():
+    texts = MEASURED["memories-21"].texts()
+    assert len({*texts}) == 60
+    assert not any(parse(text).relation for text in texts)
+
+
+def test_long_look_makes_each_memory(tmp_path, monkeypatch):
+    """Catches: one memory's rows under another's name, a row without the best moment."""
+    look = Look((looks.ENDS[0],), prompts=1, blocks=5, memories=("recompute", "deep-sink"))
+    monkeypatch.setitem(MEASURED, "memories-21", look)
+    assert looks.main(["memories-21", "--folder", str(tmp_path)]) == 0
+    rows = rows_in(tmp_path / "memories-21.csv")
+    assert [one["way"] for one in rows] == ["draft-only/recompute", "draft-only/deep-sink"]
+    assert rows[0]["quality"] != rows[1]["quality"]
+    assert all(float(one["late_clearness"]) > 0 for one in rows)
 
 
 def test_look_makes_only_missing_rows(tmp_path, monkeypatch):
