@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadInput, escaped
-from ..files.unfinished import bytes_there, check_free, sha256_of, unfinished_file
+from ..files.digest import sha256_of
+from ..files.unfinished import bytes_there, check_free, unfinished_file
 from ..weights.model_files import KnownFile, find_models, misplaced
 from .hub import HubFile, download, licence_tag, look_up
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,8 +13,6 @@ from filelock import FileLock, Timeout
 
 from ..errors import BadInput, why
 from .outputs import FULL, UnwritableFolder
-
-READ_AT_ONCE = 1 << 24
 
 
 @contextmanager
@@ -72,15 +69,6 @@ def check_absent(path: Path) -> None:
 def bytes_there(part: Path) -> int:
     """Return the bytes of a file, 0 if there is none."""
     return part.stat().st_size if part.exists() else 0
-
-
-def sha256_of(file: BinaryIO) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimal."""
-    digest = hashlib.sha256()
-    file.seek(0)
-    while piece := file.read(READ_AT_ONCE):
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def check_free(folder: Path, needed: int) -> None:

@@ -29,8 +29,8 @@ from ..causal_wan.config import QUANTISED, WanConfig
 from ..causal_wan.presets import choice_of
 from ..devices.device import package_version
 from ..errors import BadInput
+from ..files.digest import sha256_of
 from ..files.small_files import parse_json
-from ..files.unfinished import sha256_of
 from ..settings.load import ModelOptions
 from ..weights.growing_file import Group, group_bytes, growing_file
 from ..weights.kitchen import (

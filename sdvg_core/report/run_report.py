@@ -85,7 +85,9 @@ class RunReport:
 
     `request`, `load`: what was asked for, a `VideoRequest` and, on the command line, `LoadOptions`, as JSON values
     with files by name. `settings`: what it came to: size, route, models and devices. `versions`: of
-    the packages and Python, and the device's name. `fps`: pixel frames per second. `notes`: sentences.
+    the packages and Python, and the device's name. `fps`: pixel frames per second. `notes`: sentences. `files`: the
+    SHA-256 of the video and its latents by the names of their files, so that it is known whether they belong
+    together; empty from ComfyUI, which writes none.
     """
 
     settings: Mapping[str, Any]
@@ -95,6 +97,7 @@ class RunReport:
     blocks: tuple[BlockRecord, ...]
     fps: float
     notes: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 
     def __post_init__(self) -> None:
@@ -199,6 +202,7 @@ class RunReport:
             "versions": json_values(self.versions),
             "fps": self.fps,
             "notes": list(self.notes),
+            **({"files": dict(self.files)} if self.files else {}),
             "blocks": [record_to_dict(record) for record in self.blocks],
             "totals": self._totals(),
         }
@@ -275,7 +279,7 @@ def report_from_dict(data: Any) -> RunReport:
         raise BadInput(f"{problem}; read it with the sdvg that wrote it")
     blocks = enumerate(read_member(data, "blocks", list, WHERE))
     records = tuple(record_from_dict(block, f"entry {i} of blocks") for i, block in blocks)
-    return from_values(RunReport, data, WHERE, blocks=records)
+    return from_values(RunReport, {"files": {}, **data}, WHERE, blocks=records)
 
 
 def read_report(path: Path | str) -> RunReport:

@@ -140,8 +140,9 @@ def _of_partial_blocks(batch: Batch) -> list[str]:
 
 def _fingerprint(batch: Batch, resolved: Resolved, request: VideoRequest, prompt: PromptSchedule) -> Fingerprint:
     """Return the fingerprint of one video of a batch."""
-    needed = resolved[replace(request, seed=batch.request.seed)].models_needed
-    return request_fingerprint(needed_files(batch.files, needed), batch.load, request, prompt)
+    film = resolved[replace(request, seed=batch.request.seed)]
+    files = needed_files(batch.files, film.models_needed)
+    return request_fingerprint(files, batch.load, request, prompt, film.own_latents)
 
 
 def notes_on_prompt(prompt: PromptSchedule, new: range) -> tuple[str, ...]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
 
 from ..engine.plan import Lead
 from ..errors import BadInput
-from ..files.footage import Footage, read_alpha, read_footage
-from ..files.pictures import read_image
+from ..files.clip import open_clip
+from ..files.digest import digest_of_file
+from ..files.footage import RATE, Footage, count_frames, read_alpha, read_footage
+from ..files.pictures import read_image, reading
+from ..files.small_files import LATENTS, REPORT, VIDEO
+from ..loading.headers import Headers
+from ..report.run_report import read_report
 from ..settings.request import Shot, VideoRequest
-from ..weights.latents import SavedShot, load_latents, read_lead, shots_in
+from ..weights.latents import LatentsFile, SavedShot, load_latents, read_lead, shots_in
 from .control import ControlFootage
+from .resolve import size_of
 from .start import (
     NOTHING,
     ExtendedStart,
@@ -22,17 +29,84 @@ from .start import (
     ReadStart,
     RestyledStart,
     Start,
+    pixel_count,
 )
 
 
-def start_from_files(request: VideoRequest) -> tuple[Start | ReadStart, list[SavedShot]]:
-    """Return the start from the files of a request, and the shots of the clip. Of a film, it is the last shot."""
+@dataclass(frozen=True, slots=True, eq=False)
+class FilmStart:
+    """What a film's first run begins with.
+
+    `shots`: of the clip that is continued; the last one goes on. `notes`: for the report. `own_latents`: file of
+    the latents that are taken in place of the given video, if any.
+    """
+
+    start: Start | ReadStart
+    shots: Sequence[SavedShot] = (SavedShot(Shot(), 0),)
+    notes: tuple[str, ...] = ()
+    own_latents: Path | None = None
+
+
+def start_from_files(request: VideoRequest, headers: Headers) -> FilmStart:
+    """Return the start from the files of a request."""
     clip = request.continue_from
-    if clip and clip.suffix.lower() == ".safetensors":
+    if clip is None:
+        return FilmStart(_start_in_pixels(request))
+    if clip.suffix.lower() == ".safetensors":
         file = load_latents(clip)
         shots = shots_in(file.metadata, file.latents)
-        return start_after(shots[-1], file.latents.float(), read_lead(file.metadata, file.latents)), shots
-    return _start_in_pixels(request), [SavedShot(Shot(), 0)]
+        start = start_after(shots[-1], file.latents.float(), read_lead(file.metadata, file.latents))
+        of_shots = (
+            f"The clip has {len(shots)} shots: the last one, {shots[-1].shot.key}, goes on, and is shown alone."
+        )
+        return FilmStart(start, shots, (of_shots,) if shots[1:] else ())
+    beside = clip.with_name(LATENTS)
+    if not (beside.is_file() and clip.with_name(REPORT).is_file()):
+        return FilmStart(_start_in_pixels(request))
+    try:
+        file = load_latents(beside)
+        shots = shots_in(file.metadata, file.latents)
+        lead = read_lead(file.metadata, file.latents)
+        problem = _why_not(clip, file, lead, request, headers)
+    except BadInput as error:
+        problem = str(error)
+    if problem:
+        note = f"{clip.name} goes on from its pixels, not from the {LATENTS} beside it: {problem}."
+        return FilmStart(_start_in_pixels(request), notes=(note,))
+    lead = replace(lead, from_pixels=lead.frames - lead.start_image_frames)
+    note = f"{clip.name} goes on from the {LATENTS} beside it, of which it was made. The route begins anew."
+    return FilmStart(LatentStart(file.latents.float(), lead), shots, (note,), beside)
+
+
+def _why_not(clip: Path, file: LatentsFile, lead: Lead, request: VideoRequest, headers: Headers) -> str:
+    """Return why a video goes on from its pixels, and not from the latents beside it; empty if from these.
+
+    `file`, `lead`: of the latents. Raises `BadInput` for a report or a video that cannot be read.
+    """
+    report = read_report(clip.with_name(REPORT))
+    digests = [digest_of_file(clip), digest_of_file(clip.with_name(LATENTS))]
+    if [report.files.get(name) for name in (VIDEO, LATENTS)] != digests:
+        return f"by {REPORT} they do not belong together"
+    if report.clip_frames or shots_in(file.metadata, file.latents)[1:]:
+        return "they are of a film, and its last shot alone would go on"
+    if report.fps != RATE:
+        return f"it has {report.fps:g} frames a second, not {RATE}"
+    with reading(clip), open_clip(clip) as opened:
+        if opened.sound_codec:
+            return "it has sound"
+    vae = headers.vae
+    _, channels, frames, height, width = file.latents.shape
+    if channels != vae.latent_channels:
+        return "they are of another VAE"
+    size = width * vae.spatial_stride, height * vae.spatial_stride
+    if size != size_of(request, headers, NOTHING):
+        return "the new video has another size; add --size {}x{} for these".format(*size)
+    held = vae.temporal_stride * max(lead.start_image_frames - 1, 0)
+    if count_frames(clip) != pixel_count(frames, vae.temporal_stride) - held:
+        return "they hold the first frame of a clip that it begins with"
+    if frames < max(model.block_frames for model in headers.models.values()):
+        return "it is shorter than a block"
+    return ""
 
 
 def start_after(last: SavedShot, latents: Tensor, lead: Lead) -> LatentStart:

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -61,13 +62,14 @@ class ResolvedFilm:
     """A film that its models can make.
 
     `request`: for all of it. `runs`: one at least, in order. `clips`: shown as they are, in order. `is_trial`: of
-    one shot, without the clips beside it. `more`: notes on the film.
+    one shot, without the clips beside it. `own_latents`: see `FilmStart`. `more`: notes on the film.
     """
 
     request: VideoRequest
     runs: tuple[ResolvedRequest, ...]
     clips: tuple[FilmClip, ...] = ()
     is_trial: bool = False
+    own_latents: Path | None = None
     more: tuple[str, ...] = ()
 
     @property
@@ -246,15 +248,13 @@ def resolve_film(request: VideoRequest, headers: Headers) -> ResolvedFilm:
     check_clips(request)
     if request.context_blocks and not request.continue_from:
         raise BadInput("there is no clip of which context blocks would be; add --continue-from, or leave them out")
-    start, continued = start_from_files(request)
-    if read_shots(request.shots)[0].origin:
-        start = FrameStart()
-    shot = continued[-1].shot
+    given = start_from_files(request, headers)
+    start = FrameStart() if read_shots(request.shots)[0].origin else given.start
+    shot = given.shots[-1].shot
     read_control = partial(control_from_files, request) if request.control else None
     runs = resolve_runs(request, headers, start=start, shot=shot, read_control=read_control)
     check_video_size(runs[0].width, runs[0].height)
-    of_clip = f"The clip has {len(continued)} shots: the last one, {shot.key}, goes on, and is shown alone."
-    film = ResolvedFilm(request=request, runs=runs, more=(of_clip,) if continued[1:] else ())
+    film = ResolvedFilm(request=request, runs=runs, own_latents=given.own_latents, more=given.notes)
     return with_clips(film, partial(read_clip_file, request))
 
 

@@ -31,8 +31,12 @@ def request_fingerprint(
     load: LoadOptions,
     request: VideoRequest,
     prompt: PromptSchedule,
+    own_latents: Path | None = None,
 ) -> Fingerprint:
-    """Return the fingerprint of a video: text values by name. Equal fingerprints give the same bits."""
+    """Return the fingerprint of a video: text values by name. Equal fingerprints give the same bits.
+
+    `own_latents`: file of the latents that are taken in place of the clip to continue.
+    """
     clips = {name: named(path) for name in CLIPS if not isinstance(path := getattr(request, name), str)}
     models = {
         f.name.replace("_", " "): named(getattr(files, f.name)) for f in fields(files) if f.name != "controls"
@@ -45,6 +49,7 @@ def request_fingerprint(
     texts |= {"shown clips": request.shown_clips} if request.shown_clips else {}
     texts |= {"context blocks": str(request.context_blocks)} if request.context_blocks else {}
     texts |= {f"clip {clip.name}": named(clip.path) for clip in request.clips}
+    texts |= {"latents of the clip": named(own_latents)} if own_latents else {}
     device = check_device(load.device)
     side_arithmetic = arithmetic_on(side_device(load)) if side_device(load) != device else {}
     return {

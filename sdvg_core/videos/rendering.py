@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse, Store
 from ..engine.run import Run
 from ..engine.types import Block, History
+from ..files.digest import digest_of_file
 from ..files.outputs import BLOCKS_FOLDER, LATENTS, REPORT, ROUTE_PICTURE, VIDEO
 from ..files.video import Mp4Writer
 from ..loading.load import Models
@@ -89,7 +91,7 @@ def render_blocks(
         more.append("Workers made its shots side by side; the seconds are theirs together.")
     more += _notes_on_files(0 if spread else resumed, blocks.damaged)
     texts = [condition.text for _, condition in conditions.entries]
-    return assemble_report(
+    report = assemble_report(
         runs,
         records,
         loaded.settings,
@@ -102,6 +104,7 @@ def render_blocks(
         frames=tape.frames,
         joins=joins([torch.cat(of_part).cpu() for of_part in tape.levels.values()]),
     )
+    return replace(report, files={name: digest_of_file(work / name) for name in (VIDEO, LATENTS)})
 
 
 def render_shot(
