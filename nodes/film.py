@@ -273,6 +273,7 @@ def _report(
         },
         kept=_locks(job),
         numbers=_numbers(film, ready.given),
+        given=ready.given,
         clips=[clip.as_dict() for clip in film.clips if clip.name in made.tape.frames],
         frames=made.tape.frames,
         joins=joins([torch.cat(levels).cpu() for levels in made.tape.levels.values()]),

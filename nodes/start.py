@@ -144,7 +144,8 @@ def _is_sound(sound: Any) -> bool:
     """True if it is an AUDIO: a waveform `b channels samples` and a sample rate."""
     if not (isinstance(sound, dict) and {"waveform", "sample_rate"} <= sound.keys()):
         return False
-    return isinstance(sound["waveform"], Tensor) and sound["waveform"].dim() == 3
+    wave, rate = sound["waveform"], sound["sample_rate"]
+    return isinstance(wave, Tensor) and wave.dim() == 3 and isinstance(rate, int | float) and rate > 0
 
 
 def _frames_of(video: Input.Video) -> tuple[Tensor, Input.Audio | None, str]:

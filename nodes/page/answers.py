@@ -17,7 +17,7 @@ from ..host import reuse
 from .asked import Trace, asked_next
 from .forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, forecast_film, seconds_of
 from .live import RUNS, LiveRun, LiveRuns
-from .signature import SAMPLER, UNREADABLE, check_lines, signature
+from .signature import SAMPLER, UNREADABLE, check_lines, check_starts, signature
 
 Check = Callable[..., object]
 """The sampler's `validate_inputs`."""
@@ -72,6 +72,7 @@ def refusals(prompt: Any, check: Check) -> dict[str, str]:
                 inputs = {key: value for key, value in node["inputs"].items() if key in named}
                 check(**{key: None if isinstance(value, list) else value for key, value in inputs.items()})
                 check_lines(prompt, name)
+                check_starts(prompt, name)
         except BadInput as problem:
             sentences[name] = str(problem)
         except UNREADABLE:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.settings.request import Shot, ShownClip, check_names, read_shots, shots_text
+from ...sdvg_core.settings.request import TWO_STARTS, Shot, ShownClip, check_names, read_shots, shots_text
 from ...sdvg_core.text.prompts import PromptSchedule, read_prompt
 from .route_inputs import OLDER_INPUTS
 
@@ -81,6 +81,14 @@ def check_lines(prompt: Mapping[str, Any], node_id: str) -> None:
     inputs = prompt[node_id]["inputs"]
     texts = _Graph(prompt).texts(inputs.get("positive"), inputs.get("prompt_schedule"))
     check_names(read_shots(shots_text(_shots(texts))), [clip for text in texts for clip in text.clips])
+
+
+def check_starts(prompt: Mapping[str, Any], node_id: str) -> None:
+    """Raise `BadInput` if a sampler is wired to two starts; ComfyUI shows a node its own inputs alone."""
+    inputs = prompt[node_id]["inputs"]
+    graph = _Graph(prompt)
+    if sum(graph.starts(inputs.get(name)) for name in STARTS) > 1:
+        raise BadInput(TWO_STARTS)
 
 
 def _shots(texts: Iterable[PromptSchedule]) -> list[Shot]:

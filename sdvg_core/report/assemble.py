@@ -69,6 +69,7 @@ def assemble_report(
     load: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
     numbers: Sequence[int] = (),
+    given: int = 0,
     clips: Sequence[Mapping[str, Any]] = (),
     frames: Mapping[str, int] = NO_FRAMES,
     joins: Sequence[ShotJoin] = (),
@@ -77,9 +78,9 @@ def assemble_report(
 
     `request`, `load`: what was asked, as JSON values with files by name. `kept`: `blocks` and
     `digest` of the blocks kept from an earlier run. `numbers`: of the blocks to make in the film, from 1, if others
-    than the first are kept, or left out. `clips`: those shown as they are, with `name` and `before_block`.
-    `frames`: number of pixel frames of each shot and clip, by name. `joins`: of every shot and clip that was shown,
-    in order, but for the first.
+    than the first are kept, or left out. `given`: number of blocks of the clip that is continued. `clips`: those
+    shown as they are, with `name` and `before_block`. `frames`: number of pixel frames of each shot and clip, by
+    name. `joins`: of every shot and clip that was shown, in order, but for the first.
     """
     run = runs[0]
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
@@ -107,6 +108,7 @@ def assemble_report(
             **({"clips": [part for part in shown if "before_block" in part]} if clips else {}),
             "drafter_context": run.drafter_context,
             "latent_frames_given": run.plan.lead.frames,
+            **({"blocks_given": given} if given else {}),
             **({"kept": dict(kept)} if kept else {}),
             **({"block_numbers": list(numbers)} if numbers else {}),
         },

@@ -1,5 +1,7 @@
 """Draw the route of a run: a column per block in the colour of its outcome, and below it its frame scores.
 
+A clip that a film shows between its shots has a column too, with its name, and no colour.
+
 The width is the same for one block as for a hundred, and the text stays legible at half size. Pillow draws SCALE
 times as large and reduces, for smooth edges (a plotting library would be a large dependency); lengths are pixels of
 the large drawing. Blocks count from 1.
@@ -39,6 +41,8 @@ FONT_SIZE = 90
 """Size of the letters."""
 NOTE_LINES = 4
 """Most lines of notes; the record has all of them."""
+EDGE = 6
+"""Width of a clip's outline."""
 KEY_HEIGHT = 108
 KEY_WIDTH = 60
 FRAME = 12
@@ -113,10 +117,11 @@ class Panel:
 def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
     """Return the route picture, RGB. `dark`: with a dark background."""
     look = DARK if dark else LIGHT
-    blocks = report.blocks
-    scored = [record for record in blocks if record.decision.scored]
+    columns = report.shown
+    scored = [record for record in report.blocks if record.decision.scored]
     header = _header(report)
-    legend = _key_rows([*_strip_keys(blocks), *(_score_keys(scored) if scored else [])])
+    clips = [part for part in columns if isinstance(part, str)]
+    legend = _key_rows([*_strip_keys(report.blocks, clips), *(_score_keys(scored) if scored else [])])
     top = MARGIN + LINE_HEIGHT * len(header) + BETWEEN // 2
     foot = top + STRIP + (BETWEEN + SCORES if scored else 0)
     image = Image.new("RGB", (PICTURE_WIDTH, foot + BELOW + KEY_HEIGHT * len(legend)), look.ground)
@@ -131,17 +136,25 @@ def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
             look.faint if row else look.ink,
             "lm",
         )
-    column = (PICTURE_WIDTH - RIGHT - LEFT) / max(len(blocks), FEWEST_COLUMNS)
-    gap = 0.04 * column if len(blocks) <= ROOM_FOR_TEXT else 0.0
-    for place, record in enumerate(blocks):
+    column = (PICTURE_WIDTH - RIGHT - LEFT) / max(len(columns), FEWEST_COLUMNS)
+    gap = 0.04 * column if len(columns) <= ROOM_FOR_TEXT else 0.0
+    for place, part in enumerate(columns):
         left = LEFT + place * column
-        pen.rectangle([left + gap, top, left + column - gap, top + STRIP], OUTCOME_COLOURS[outcome_of(record)])
+        square = [left + gap, top, left + column - gap, top + STRIP]
+        if isinstance(part, str):
+            pen.rectangle(square, outline=look.faint, width=EDGE)
+            if len(columns) <= ROOM_FOR_TEXT:
+                name = fitted(part, FONT_SIZE, column - 2 * gap - 4 * EDGE)
+                write(pen, left + column / 2, top + STRIP / 2, name, FONT_SIZE, look.ink)
+        else:
+            pen.rectangle(square, OUTCOME_COLOURS[outcome_of(part)])
     if scored:
         low, high = _score_range(scored)
-        _draw_scores(Panel(pen=pen, top=foot - SCORES, bottom=foot, column=column, low=low, high=high), blocks)
-    every = 1 if len(blocks) <= ROOM_FOR_TEXT else math.ceil(len(blocks) / 10)
-    for place, number in enumerate(map(report.number_of, blocks)):
-        if number % every == 0:
+        _draw_scores(Panel(pen=pen, top=foot - SCORES, bottom=foot, column=column, low=low, high=high), columns)
+    every = 1 if len(columns) <= ROOM_FOR_TEXT else math.ceil(len(columns) / 10)
+    for place, part in enumerate(columns):
+        number = 0 if isinstance(part, str) else report.number_of(part)
+        if number and number % every == 0:
             write(pen, LEFT + (place + 0.5) * column, foot + 60, str(number), FONT_SIZE, look.ink)
     for row, entries in enumerate(legend):
         middle = foot + BELOW + KEY_HEIGHT * (row + 0.5) - 15
@@ -177,9 +190,14 @@ def _key_rows(keys: Sequence[tuple[str, Mark]]) -> list[list[tuple[float, str, M
     return rows
 
 
-def _strip_keys(blocks: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
+def _strip_keys(blocks: Sequence[BlockRecord], clips: Sequence[str]) -> list[tuple[str, Mark]]:
     counts = Counter(map(outcome_of, blocks))
-    return [(f"{kind.value}: {counts[kind]}", _swatch(OUTCOME_COLOURS[kind])) for kind in Outcome if counts[kind]]
+    keys = [(f"{kind.value}: {counts[kind]}", _swatch(OUTCOME_COLOURS[kind])) for kind in Outcome if counts[kind]]
+    return [*keys, (f"footage: {len(clips)}", _outlined)] if clips else keys
+
+
+def _outlined(pen: Pen, x: float, y: float) -> None:
+    pen.rectangle([x, y - 30, x + KEY_WIDTH, y + 30], outline=pen.look.faint, width=EDGE)
 
 
 def _swatch(colour: str) -> Mark:
@@ -227,29 +245,30 @@ def _score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
     return min(shown) - 0.3 * room, max(shown) + 0.06 * room
 
 
-def _draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
+def _draw_scores(panel: Panel, columns: Sequence[BlockRecord | str]) -> None:
     """Draw axis, thresholds and frame scores, each block in the colour of its outcome."""
     pen = panel.pen
-    for place, record in enumerate(blocks):
-        left = LEFT + place * panel.column
+    blocks = [
+        (LEFT + place * panel.column, part) for place, part in enumerate(columns) if not isinstance(part, str)
+    ]
+    for number, (left, record) in enumerate(blocks):
         colour = tint(OUTCOME_COLOURS[outcome_of(record)], 0.1, pen.look.ground)
         pen.rectangle([left, panel.top, left + panel.column, panel.bottom], colour)
-        if place and record.prompt != blocks[place - 1].prompt:
+        if number and record.prompt != blocks[number - 1][1].prompt:
             pen.line([left, panel.top, left, panel.bottom], pen.look.faint, 3)
     pen.line([LEFT, panel.top, LEFT, panel.bottom], pen.look.ink, 3)
     for value, text in _ticks(panel.low, panel.high):
         pen.line([LEFT - 15, panel.y(value), LEFT, panel.y(value)], pen.look.ink, 3)
         write(pen, LEFT - 30, panel.y(value), text, FONT_SIZE, pen.look.ink, "rm")
-    radius = FRAME if len(blocks) <= ROOM_FOR_TEXT else SMALL_FRAME
-    for place, record in enumerate(blocks):
-        left = LEFT + place * panel.column
+    radius = FRAME if len(columns) <= ROOM_FOR_TEXT else SMALL_FRAME
+    for left, record in blocks:
         threshold = record.decision.threshold
         if threshold is not None and panel.low <= threshold <= panel.high:
             pen.dashes(left, panel.y(threshold), panel.column)
         if record.decision.scored:
             _draw_frames(panel, record, left, radius)
         worst = worst_score(record)
-        if len(blocks) <= ROOM_FOR_SCORES and math.isfinite(worst):
+        if len(columns) <= ROOM_FOR_SCORES and math.isfinite(worst):
             write(pen, left + panel.column / 2, panel.bottom - 45, f"{worst:.2f}", FONT_SIZE, pen.look.ink)
 
 

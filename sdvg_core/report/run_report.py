@@ -171,6 +171,25 @@ class RunReport:
         return tuple(frames for frames in counts if type(frames) is int and 0 < frames <= LARGEST_FIGURE)
 
     @property
+    def shown(self) -> tuple[BlockRecord | str, ...]:
+        """Its blocks, and the names of the clips that the video shows between them, in order."""
+        parts: list[BlockRecord | str] = list(self.blocks)
+        for name, number in reversed(self._clip_places):
+            later = (place for place, block in enumerate(self.blocks) if self.number_of(block) >= number)
+            parts.insert(next(later, len(self.blocks)), name)
+        return tuple(parts)
+
+    @property
+    def _clip_places(self) -> list[tuple[str, int]]:
+        """The name of each clip that the video shows, and the number, as shown to users, of the block after it."""
+        given = self.settings.get("blocks_given", 0)
+        clips = self.settings.get("clips")
+        known = [clip for clip in clips if isinstance(clip, Mapping)] if isinstance(clips, list) else []
+        places = [(str(clip.get("name")), clip.get("before_block")) for clip in known]
+        before = given if type(given) is int else 0
+        return [(name, number - before) for name, number in places if type(number) is int]
+
+    @property
     def worst_block(self) -> BlockRecord | None:
         """The block with the lowest finite frame score; None if no score is finite."""
         return min((b for b in self.blocks if math.isfinite(worst_score(b))), key=worst_score, default=None)

@@ -100,6 +100,7 @@ def render_blocks(
         notes=(*film.notes, *notes_on(loaded.execution, loaded.scorer, texts, loaded.notes), *more),
         request=as_json(request),
         load=load_as_json(loaded.options),
+        given=film.given,
         clips=[clip.as_dict() for clip in film.clips if clip.name in tape.frames],
         frames=tape.frames,
         joins=joins([torch.cat(of_part).cpu() for of_part in tape.levels.values()]),

@@ -7,10 +7,12 @@ import torch
 from comfy_page import call, write_modules
 from forecasting import STARTS, events_of, run_as_forecast, starting
 from running_server import GONE, POCKET, ROUTER, SAMPLER, Refused, change, pocket
+from sdvg_pack.nodes.page.answers import refusals
 from sdvg_pack.nodes.page.asked import Asked, Trace
 from sdvg_pack.nodes.page.forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, forecast_film, seconds_of
+from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.sdvg_core.settings.decision import Decision, Reason
-from sdvg_pack.sdvg_core.settings.request import Strength, read_takes
+from sdvg_pack.sdvg_core.settings.request import TWO_STARTS, Strength, read_takes
 from sdvg_pack.sdvg_core.settings.route import Gate, Route, WorstFrame
 
 pytestmark = pytest.mark.comfyui
@@ -236,6 +238,17 @@ def test_server_names_a_wrong_line_before_the_run(server, locked, line):
     with pytest.raises(Refused) as refusal:
         server.queue(prompt)
     assert sentence in " ".join(refusal.value.errors[POCKET])
+
+
+def test_two_starts_are_named_before_the_run():
+    """ComfyUI shows the sampler its own wires alone. Catches: a Start of clips alone that counts as one of two."""
+    prompt = pocket(blocks=1)
+    prompt["begin"] = {"class_type": "SDVGStart", "inputs": {"use_as": "first frame", "images": ["red", 0]}}
+    prompt["red"] = {"class_type": "EmptyImage", "inputs": {"width": 64, "height": 64}}
+    prompt[SAMPLER]["inputs"] |= {"start": ["begin", 0], "start_image": ["red", 0]}
+    assert refusals(prompt, SpeculativeSampler.validate_inputs) == {SAMPLER: TWO_STARTS}
+    prompt["begin"]["inputs"] = {"use_as": "first frame", "clips.clip1": ["clip", 0]}
+    assert refusals(prompt, SpeculativeSampler.validate_inputs) == {}
 
 
 @pytest.mark.parametrize(

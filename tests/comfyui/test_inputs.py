@@ -120,10 +120,21 @@ def test_video_is_read_by_time_stamps_or_rate(way, shown, taken, tmp_path):
     assert start.taken.startswith(taken)
 
 
+WAVE = torch.zeros(1, 1, 900)
+NO_SOUNDS = [
+    {},
+    {"waveform": WAVE},
+    {"sample_rate": 8000},
+    {"waveform": WAVE[0], "sample_rate": 8000},
+    {"waveform": WAVE.numpy(), "sample_rate": 8000},
+    {"waveform": WAVE, "sample_rate": 0},
+    {"waveform": WAVE, "sample_rate": "8000"},
+    WAVE,
+]
 WRONG = [
     ({"images": torch.zeros(0, 8, 8, 3)}, "0 x 8 x 8 x 3"),
     ({"frame_rate": 0}, "0 frames a second"),
-    ({"audio": {}}, "not an AUDIO"),
+    *(({"audio": sound}, "not an AUDIO") for sound in NO_SOUNDS),
 ]
 
 
@@ -135,6 +146,14 @@ def test_video_that_holds_nonsense_is_refused(use, wrong, words):
     video = InputImpl.VideoFromComponents(Types.VideoComponents(**parts))
     with pytest.raises(BadInput, match=words):
         StartNode.execute(use_as={"use_as": use}, video=video)
+
+
+@pytest.mark.parametrize("sound", NO_SOUNDS)
+def test_clip_between_shots_with_no_sound_is_refused(sound):
+    """Catches: a sound that is looked at where the film is put together, after minutes."""
+    parts = Types.VideoComponents(images=torch.zeros(9, 8, 8, 3), audio=sound, frame_rate=Fraction(8))
+    with pytest.raises(BadInput, match="not an AUDIO"):
+        StartNode.execute(use_as=USES["extend"], clips={"clip1": InputImpl.VideoFromComponents(parts)})
 
 
 def clip_without_pictures(path):

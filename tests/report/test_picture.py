@@ -50,6 +50,26 @@ def test_strip_shows_each_block_in_its_colour():
     assert dark.getpixel((0, 0)) == ImageColor.getrgb(DARK.ground)
 
 
+CLIPS = [("#a", 3), ("#b", 3), ("#end", 4)]
+"""Names of clips, and the blocks that they are shown before, of a film of three blocks."""
+
+
+@pytest.mark.parametrize("given", [0, 2])
+def test_clip_has_a_column_without_colour(given):
+    """Catches: a film whose footage is not to be seen, or stands before another block."""
+    clips = [{"name": name, "before_block": before + given, "frames": 8} for name, before in CLIPS]
+    film = report(of_every_reason()[:3])
+    film = replace(film, settings={**film.settings, "clips": clips, "blocks_given": given})
+    assert [part if isinstance(part, str) else "" for part in film.shown] == ["", "", "#a", "#b", "", "#end"]
+    pixels = np.asarray(route_picture(film))
+    coloured = sum((pixels == colour).all(axis=2) for colour in OUTCOME_OF_COLOUR)
+    first = int(np.argmax(coloured.sum(axis=1) > pixels.shape[1] / 4))
+    begins = np.flatnonzero(np.diff(coloured[first].astype(int), prepend=0) == 1)
+    column = (960 - 80 - 30) / 6
+    assert [round((begin - 80) / column) for begin in begins] == [0, 1, 4]
+    assert route_picture(film) != route_picture(report(of_every_reason()[:3]))
+
+
 def test_each_outcome_has_its_letter_and_colour():
     outcomes = [outcome_of(record(decision)) for decision in of_every_reason()]
     assert set(outcomes) == set(Outcome)
