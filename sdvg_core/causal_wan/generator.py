@@ -146,13 +146,15 @@ def build_engine(
     codec: VideoCodec,
     scorer: Scorer | None,
     *,
+    block_length: int | None = None,
     before_pass: Callable[[str], None] = lambda kind: None,
     clock: Callable[[], Any] | None = None,
 ) -> Engine:
     """Return the engine for one video. Loads nothing; the K/V caches live as long as the engine.
 
-    `drafter`, `target`: None if no block needs it; a custom model is used as it is. A drafter with smaller blocks
-    than the target's is wrapped in a `FramewiseAdapter`. `before_pass`: called with "context" or "denoise" before
+    `drafter`, `target`: None if no block needs it; a custom model is used as it is. `block_length`: latent frames
+    of a block; None for the target's, or those of the only model. A drafter with smaller ones is wrapped in a
+    `FramewiseAdapter`. `before_pass`: called with "context" or "denoise" before
     every forward pass; may raise to interrupt. `clock`: for both models; None for `device_clock`.
     """
     encoder = AnchorEncoder(codec.encode)
@@ -168,13 +170,14 @@ def build_engine(
         for model in (target, drafter)
         if model
     ]
-    sub_blocks = max(sizes[0] // sizes[-1], 1)
+    length = block_length or sizes[0]
+    sub_blocks = max(length // sizes[-1], 1)
     # A new draft overwrites the slots of a rejected one; but sub-blocks of the rejected one may have pushed frames
     # out of the window, which `RollingContext` restores.
     drafts: BlockGenerator | None = build("drafter", drafter, undo=sub_blocks - 1) if drafter else None
     targets: BlockGenerator | None = build("target", target, undo=0) if target else None
-    if drafts and targets and drafts.block_frames != targets.block_frames:
-        drafts = FramewiseAdapter(drafts, targets.block_frames)
+    if drafts and drafts.block_frames != length:
+        drafts = FramewiseAdapter(drafts, length)
     return Engine(
         drafter=drafts,
         target=targets,

@@ -145,10 +145,12 @@ def plan_blocks(
     directions: str = "",
     takes: str = "",
     strengths: Sequence[Strength] = (),
+    block_length: int | None = None,
 ) -> RunPlan:
     """Plan a run of `blocks` blocks after a lead.
 
     `block_frames`: latent frames per block of the available models, by role; the target's apply if it is needed.
+    `block_length`: latent frames that every block has, whoever makes it; None for those of the models.
     `scorer`: whether one is available. `directions`, `takes`: as text. `strengths`: of restyling, by block.
     Raises `BadInput` for an invalid argument, and if a model is missing that a block may need.
     """
@@ -184,7 +186,15 @@ def plan_blocks(
             notes=tuple(notes),
         )
 
+    own_frames = block_frames.get("target")
+    if block_length:
+        block_frames = dict.fromkeys(block_frames, block_length)
     run_plan = plan_with(block_frames)
+    if "target" in run_plan.models_needed and block_length not in (None, own_frames):
+        fault = (
+            f"the video is of blocks of {count(block_length, 'latent frame')}, and the target makes {own_frames}"
+        )
+        raise BadInput(f"{fault}; load the target that it was drafted for, or one with such blocks")
     if "target" in run_plan.models_needed or len(set(block_frames.values())) == 1:
         return run_plan
     if isinstance(route.policy, Stride):

@@ -21,6 +21,7 @@ STEP = 16
 NO_MODEL = "there is no drafter and no target; give at least one"
 TWO_STARTS = "the video has two starts; give a clip, an image or a clip to restyle"
 MOST_BLOCKS = 100_000
+MOST_BLOCK_LENGTH = 64
 MOST_TAKES = 1_000_000
 MOST_SEED = 2**64 - 1
 STRENGTHS = {"strong": 1, "medium": 2, "light": 3}
@@ -42,7 +43,8 @@ DrafterContext = Literal["committed", "own"]
 class VideoRequest:
     """The request for one video; the help of each field describes it.
 
-    `width`, `height`: pixels; None for those of the clip to continue, or 832 x 480. `directions`: see
+    `width`, `height`: pixels; None for those of the clip to continue, or 832 x 480. `block_length`: latent frames
+    of a block, of a video that was drafted for a target; None for those of the models. `directions`: see
     `check_directions`. `takes`: see `read_takes`. `shots`: see `read_shots`, `shown_clips`: see `read_clips`; they
     come from the prompt's lines. `clips`: the files of these. `strength`: `medium`, or `medium,7:0.6` to change it
     from block 7 on. `colour_hold`: see `ColourHold`. Raises `BadInput` for invalid values, and for those that
@@ -80,6 +82,7 @@ class VideoRequest:
         "one change too",
         widget={"optional": True},
     )
+    block_length: int | None = setting(None, least=1, most=MOST_BLOCK_LENGTH)
     shots: str = setting("", of_files=False)
     shown_clips: str = setting("", of_files=False)
     clips: tuple[ClipFile, ...] = setting(

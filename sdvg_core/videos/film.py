@@ -362,11 +362,11 @@ def _parts(request: VideoRequest, given: int) -> list[tuple[Shot, VideoRequest]]
             fault = f"shot {shot.key} begins at block {shot.start + 1}, and the clip has {count(given, 'block')}"
             raise BadInput(f"{fault}; begin it at block {given + 2} or later, or leave the clip out")
     starts = [0, *(shot.start - given for shot in shots[1:]), request.blocks]
-    parts = [_part(request, first, stop) for first, stop in pairwise(starts)]
+    parts = [requestrequest_part(request, first, stop) for first, stop in pairwise(starts)]
     return list(zip(shots, parts, strict=True))
 
 
-def _part(request: VideoRequest, first: int, stop: int) -> VideoRequest:
+def request_part(request: VideoRequest, first: int, stop: int) -> VideoRequest:
     """Return the request for the blocks `first` to `stop`, from 0, of a film."""
     takes = read_takes(request.takes, request.blocks)
     return replace(
@@ -385,7 +385,7 @@ def _after(request: VideoRequest, lock: LockedBlocks | None) -> VideoRequest:
         return request
     if lock.blocks >= request.blocks:
         return replace(request, blocks=1, directions="", takes="", shots="")
-    return _part(request, lock.blocks, request.blocks)
+    return request_part(request, lock.blocks, request.blocks)
 
 
 def _without_locked(run: ResolvedRequest, blocks: int) -> ResolvedRequest:

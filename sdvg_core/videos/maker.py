@@ -217,7 +217,7 @@ class VideoMaker:
         """Return the run of a request for one shot, with the batch's seed. It writes and re-uses nothing."""
         resolved = self._resolve_request(request)
         loaded = self._loaded
-        engine = loaded.build(needed=resolved.models_needed)
+        engine = loaded.build(needed=resolved.models_needed, block_length=request.block_length)
         (run,) = resolved.prepare_runs(engine, conditions, None, device_clock(loaded.device, loaded.side))
         return run
 

@@ -152,7 +152,7 @@ def _prepare(
     blocks = BlockFiles(work / BLOCKS_FOLDER)
     blocks.recall(store, *reuse)
     store.begin_run()
-    engine = loaded.build(needed=film.models_needed, before_pass=bar.step)
+    engine = loaded.build(needed=film.models_needed, block_length=film.request.block_length, before_pass=bar.step)
     earlier = Reuse(store=store, part_keys=loaded.part_keys)
     runs = film.prepare_runs(engine, conditions, earlier, device_clock(loaded.device, loaded.side))
     return store, blocks, runs

@@ -18,6 +18,7 @@ from ..engine.protocols import Engine
 from ..engine.reuse import Reuse
 from ..engine.run import Run
 from ..engine.types import Condition
+from ..engine.wrappers import check_sub_blocks
 from ..errors import BadInput, count, see
 from ..files.footage import RATE, Footage
 from ..files.sound import Sound
@@ -148,6 +149,8 @@ def resolve_request(
     target = needed.shape("target")
     _check_pair(needed)
     check_compatible(drafter, target, vae.latent_channels, plan.route, plan.blocks)
+    if request.block_length and "drafter" in plan.models_needed:
+        check_sub_blocks(drafter.block_frames, drafter.anchor_horizon, request.block_length)
     check_restyle(drafter, target, plan)
     if read_control or controls:
         for role, model in needed.models.items():
@@ -189,7 +192,8 @@ def resolve_request(
 def plan_of(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunPlan, tuple[str, ...]]:
     """Return the plan of the blocks, and notes on changes to the route."""
     block_frames = {role: model.block_frames for role, model in headers.models.items()}
-    lead = start.lead(max(block_frames.values()), headers.vae.temporal_stride)
+    longest = request.block_length or max(block_frames.values())
+    lead = start.lead(longest, headers.vae.temporal_stride)
     strengths = start.strengths(request.blocks)
     route, notes = _route(request, headers, lead)
     plan = plan_blocks(
@@ -201,6 +205,7 @@ def plan_of(request: VideoRequest, headers: Headers, start: Start) -> tuple[RunP
         directions=request.directions,
         takes=request.takes,
         strengths=strengths,
+        block_length=request.block_length,
     )
     return plan, notes
 

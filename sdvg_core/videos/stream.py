@@ -21,6 +21,7 @@ from ..engine.outside import checked_parts, outside_note
 from ..engine.plan import EVERY_ROLE
 from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
 from ..engine.records import BlockRecord
+from ..engine.reuse import PartKeys, Reuse, Store
 from ..errors import BadInput, count
 from ..loading.headers import check_models
 from ..loading.load import load_encoder, load_models
@@ -35,6 +36,7 @@ from ..text.prompts import PromptSchedule, notes_on_starts, one_prompt, taken_as
 from ..weights.model_files import ModelFiles
 from .clips import FilmFootage
 from .film import ResolvedFilm, resolve_film
+from .live import LiveFilm, Recording, Steering, live_film
 
 
 class Busy(RuntimeError):
@@ -129,6 +131,57 @@ class Stream(Iterator[StreamBlock | StreamClip], AbstractContextManager["Stream"
         self.close()
 
 
+class LiveStream(Stream):
+    """A stream that is steered while it is made; `next` makes a block, any thread may ask for the other things.
+
+    Each of them returns the number of the block that the answer counts from. A block whose number came before
+    takes the place of that one and of all after it. See `Steering`.
+    """
+
+    def __init__(
+        self,
+        blocks: Generator[StreamBlock | StreamClip],
+        asked_to_end: threading.Event,
+        notes: tuple[str, ...],
+        steering: Steering,
+    ) -> None:
+        super().__init__(blocks, asked_to_end, notes)
+        self._steering = steering
+
+    def steer(self, prompt: str | None = None, *, cut: bool = False, fresh: bool = False) -> int:
+        """Change the prompt from the next block on; None keeps its text.
+
+        `cut` begins a new scene with it, `fresh` a shot that remembers nothing.
+        """
+        return self._steering.steer(prompt, cut=cut, fresh=fresh)
+
+    def again(self, block: int) -> int:
+        """Go back to a block and make it with other noise."""
+        return self._steering.again(block)
+
+    def hold(self) -> int:
+        """Let `next` wait before the next block, until `resume`."""
+        return self._steering.hold()
+
+    def resume(self) -> int:
+        """Go on."""
+        return self._steering.resume()
+
+    def end(self) -> int:
+        """End the video after the block in the making."""
+        return self._steering.end()
+
+    @property
+    def recording(self) -> Recording | None:
+        """What was made so far, for `Streamer.stream`; None before the first block."""
+        return self._steering.recording()
+
+    @property
+    def dropped(self) -> tuple[Recording, ...]:
+        """What was made before each `again`."""
+        return tuple(self._steering.dropped)
+
+
 def _by_router(route: Route | Budget, router: Router) -> Route:
     """Return a route whose policy is a router; its forced blocks, bail-out and handover stay."""
     if isinstance(route, Budget):
@@ -205,9 +258,7 @@ class Streamer:
         scorer = self._scorer if "scorer" in resolved.models_needed else None
         of_parts = (*notes_on(loaded.execution, scorer, schedule.texts, loaded.notes), *self._outside_notes)
         with self._lock:
-            newest = self._newest()
-            if newest is not None and not newest.ended:
-                raise Busy("another stream is open; read it to its end, close it, or load a second Streamer")
+            self._check_free()
             asked_to_end = threading.Event()
             blocks = self._blocks(resolved, schedule, asked_to_end)
             of_lines = notes_on_starts(schedule.starts, resolved.new_indices)
@@ -216,6 +267,50 @@ class Streamer:
             # A weak reference: a stream that was dropped does not block the next.
             self._newest = weakref.ref(stream)
         return stream
+
+    def live(self, request: VideoRequest, prompt: str | PromptSchedule) -> LiveStream:
+        """Return the stream of a video that the drafter makes alone, and that is steered while it is made.
+
+        `request`: its `blocks` are the most that it may have, its route is not read: how the recording is finished
+        is chosen later. Raises `BadInput` for a video that cannot be steered, and `Busy` if another stream is open.
+        """
+        request = checked(request, VideoRequest, "request")
+        schedule = prompt if isinstance(prompt, PromptSchedule) else one_prompt(prompt)
+        film = live_film(request, schedule, self._headers)
+        with self._lock:
+            self._check_free()
+            asked_to_end = threading.Event()
+            stream = LiveStream(
+                self._live_blocks(film, asked_to_end), asked_to_end, film.longest.notes, film.steering
+            )
+            self._newest = weakref.ref(stream)
+        return stream
+
+    def _check_free(self) -> None:
+        """Raise `Busy` if a stream is open."""
+        newest = self._newest()
+        if newest is not None and not newest.ended:
+            raise Busy("another stream is open; read it to its end, close it, or load a second Streamer")
+
+    def _live_blocks(self, film: LiveFilm, asked_to_end: threading.Event) -> Generator[StreamBlock | StreamClip]:
+        def end_if_asked(kind: str = "") -> bool:
+            if asked_to_end.is_set():
+                raise _EndOfStream
+            return False
+
+        longest = film.longest.request
+        engine = self._loaded.build(
+            needed=film.longest.plan.models_needed, block_length=longest.block_length, before_pass=end_if_asked
+        )
+        # Of one run, with the same models throughout: what they are need not be told apart.
+        keys = PartKeys(drafter="drafter", target="", codec="codec", scorer="")
+        reuse = Reuse(store=Store(), part_keys=keys)
+        clock = device_clock(self._loaded.device, self._loaded.side)
+        with closing(film.play(engine, self._embed, reuse, clock, wait=end_if_asked)) as parts:
+            for number, part in parts:
+                if record := part.shown.record:
+                    frames = part.frames[0].movedim(1, -1)
+                    yield StreamBlock(number=number, of=longest.blocks, frames=frames, record=record)
 
     def _blocks(
         self, resolved: ResolvedFilm, schedule: PromptSchedule, asked_to_end: threading.Event
@@ -226,7 +321,9 @@ class Streamer:
 
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts})
         # One engine per video, as it holds the keys and values.
-        engine = self._loaded.build(needed=resolved.models_needed, before_pass=before_pass)
+        engine = self._loaded.build(
+            needed=resolved.models_needed, block_length=resolved.request.block_length, before_pass=before_pass
+        )
         clock = device_clock(self._loaded.device, self._loaded.side)
         runs = resolved.prepare_runs(engine, conditions, None, clock)
         of = resolved.request.blocks
