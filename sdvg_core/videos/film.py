@@ -362,7 +362,7 @@ def _parts(request: VideoRequest, given: int) -> list[tuple[Shot, VideoRequest]]
             fault = f"shot {shot.key} begins at block {shot.start + 1}, and the clip has {count(given, 'block')}"
             raise BadInput(f"{fault}; begin it at block {given + 2} or later, or leave the clip out")
     starts = [0, *(shot.start - given for shot in shots[1:]), request.blocks]
-    parts = [requestrequest_part(request, first, stop) for first, stop in pairwise(starts)]
+    parts = [request_part(request, first, stop) for first, stop in pairwise(starts)]
     return list(zip(shots, parts, strict=True))
 
 

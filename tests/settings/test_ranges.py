@@ -26,6 +26,7 @@ RANGES: dict[Any, dict[str, tuple[float, float | None]]] = {
         "height": (16, None),
         "fps": (0.001, 1000),
         "context_blocks": (0, 100_000),
+        "block_length": (1, 64),
         "colour_hold": (0, 1),
         "control_strength": (0, 10),
         "control_edge": (0, 256),

@@ -133,6 +133,7 @@ ASKED: dict[str, Any] = {
     "clips": (ClipFile("#a", Path("clip.mp4")),),
     "continue_from": Path("clip.mp4"),
     "context_blocks": 2,
+    "block_length": 6,
     "start_image": Path("picture.png"),
     "restyle": Path("clip.mp4"),
     "colour_hold": 0.5,

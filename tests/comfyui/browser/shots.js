@@ -47,6 +47,7 @@ main(async (page, options) => {
   await quiet(page);
   const again = await look(page);
   await page.locator(".sdvg-shots-button").click();
+  await quiet(page);
   const closed = await look(page);
   await page.locator(".sdvg-shots-button").click();
   await press(card(page, 2).locator(".sdvg-shot-title"), "Enter");
