@@ -148,6 +148,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         prompt=job.prompt_id,
         signature=job.signature,
         before=given,
+        block_length=whole.block_length,
         shots=shots_of_film(whole, given),
     )
     if job.signature:

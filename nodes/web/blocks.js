@@ -119,8 +119,8 @@ export function outcomeOf({ outcome }) {
   return outcome === GIVEN.name ? GIVEN : (OUTCOMES[outcome] ?? OTHER);
 }
 
-// A block has three latent frames, as with all published pairs; one is four frames of the video, or one at the beginning of a clip.
 export const RATE = 16; // frames per second, of Wan 2.1
+export const BLOCK_LENGTH = 3; // latent frames, of all published pairs; each is four frames of the video, or one where it begins
 
 /**
  * Frames that the first blocks show; if they go on from a clip, those that they add to it. Each shot that begins with nothing before it
@@ -128,10 +128,14 @@ export const RATE = 16; // frames per second, of Wan 2.1
  * @param {number} blocks
  * @param {Partial<VideoStart>} [start]
  */
-export function framesOf(blocks, { clip = false, image = false, afresh = [] } = {}) {
+export function framesOf(
+  blocks,
+  { clip = false, image = false, afresh = [], blockLength = BLOCK_LENGTH } = {},
+) {
   const fewer = 3 * afresh.filter((block) => block <= blocks).length;
-  if (clip) return 12 * blocks - fewer;
-  return 12 * blocks + (image ? 1 : -3) - fewer;
+  const all = 4 * blockLength * blocks - fewer;
+  if (clip) return all;
+  return all + (image ? 1 : -3);
 }
 
 /**

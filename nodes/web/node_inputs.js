@@ -1,5 +1,5 @@
 // What the nodes ask of the next run: reads and writes the widgets of a sampler and of what is upstream of it.
-import { RATE, fitDirections, fitTakes } from "./blocks.js";
+import { BLOCK_LENGTH, RATE, fitDirections, fitTakes } from "./blocks.js";
 import { after } from "./dom.js";
 import {
   isDrawn,
@@ -112,6 +112,7 @@ export class NodeInputs {
       restyle: use === "restyle",
       unknown: linked("start") && !use,
       afresh: source ? blocksAfresh(String(source.widget.value), before) : [],
+      blockLength: run?.info.block_length ?? BLOCK_LENGTH,
     };
   }
 

@@ -116,6 +116,12 @@ class ResolvedFilm:
         return stop - run.start.locked_blocks
 
     @property
+    def block_length(self) -> int:
+        """The number of latent frames of a block."""
+        spans = [span for run in self.runs for span in (*run.plan.clip, *run.plan.spans)]
+        return spans[-1].frames
+
+    @property
     def new_indices(self) -> range:
         """The indices of the new blocks; those of a clip that is continued come before."""
         return range(self.given, self.given + self.request.blocks)

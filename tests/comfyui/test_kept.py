@@ -404,6 +404,7 @@ def test_lock_of_one_frame_is_no_picture(parts):
     locked = Made(*run_job(job, text_of(shown.live, 1)))
     assert torch.equal(locked.frames, shown.frames)
     assert torch.equal(locked.latents, shown.latents)
+    assert [made.live.begin["block_length"] for made in (shown, locked)] == [1, 1]
 
 
 def test_full_disk_leaves_no_half_lock(parts, kept, tmp_path, monkeypatch):

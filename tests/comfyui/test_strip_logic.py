@@ -35,6 +35,12 @@ def test_length_counts_the_frames_that_are_decoded(modules):
         assert frames == [4 * (given_frames + 3 * blocks - 1) + 1 - before for blocks in (1, 9, 100)]
 
 
+def test_frames_follow_the_length_of_a_block(modules):
+    """Catches: seconds that are three times too many where the drafter makes blocks of one latent frame."""
+    starts = [{"blockLength": 1}, {"blockLength": 1, "image": True}, {"blockLength": 1, "afresh": [4]}]
+    assert call(modules, "(start) => js.framesOf(9, start)", starts) == [4 * 9 - 3, 4 * 9 + 1, 4 * 9 - 6]
+
+
 # A start, and the seconds at which the first two blocks begin.
 BEGINNINGS = [
     ({}, [0, 9 / 16]),

@@ -56,6 +56,7 @@ interface RunInfo {
   note?: string;
   prompt?: string;
   before?: number;
+  block_length?: number;
   shots?: RunPlace[];
   signature?: Signature | null;
 }
@@ -94,7 +95,7 @@ interface Forecast {
 
 /**
  * What a video and its shots start from. `clipSeconds`: how long the clip is that it continues; null if there is none, or nobody knows
- * yet. `afresh`: later blocks at which a shot begins with nothing before it.
+ * yet. `afresh`: later blocks at which a shot begins with nothing before it. `blockLength`: latent frames of a block, as its run had them.
  */
 interface VideoStart {
   clip: boolean;
@@ -103,6 +104,7 @@ interface VideoStart {
   restyle: boolean;
   unknown: boolean;
   afresh: number[];
+  blockLength: number;
 }
 
 /** Blocks of the video that follow on each other. */
