@@ -119,6 +119,7 @@ class NodeProgress:
             "speed_up": report.speed_up,
             "digests": self.live.digests,
             "clip_frames": self.live.clip_frames,
+            "joins": {} if self.live.begin["until"] else joins_of(report),
         }
         self._send(DONE_EVENT, self.live.done)
 
@@ -178,6 +179,13 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
         "drift": record.drift,
         "text": block_line(record, number, of),
     }
+
+
+def joins_of(report: RunReport) -> dict[str, Any]:
+    """Return the join to each shot of a film but the first, by the number of the shot's first block, from 1."""
+    given = report.settings.get("blocks_given", 0)
+    shots = report.settings.get("shots", [])
+    return {str(shot["first_block"] - given): shot["join"] for shot in shots if "join" in shot}
 
 
 def whose(live: LiveRun) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import { StripActions } from "./strip_actions.js";
 import { Board } from "./strip_board.js";
 import { Comparison } from "./strip_compare.js";
 import { openLarge, openSheet } from "./strip_dialog.js";
-import { bringsBack, clipBlocks, drawnForecast, isOld, squaresOf } from "./strip_model.js";
+import { bringsBack, clipBlocks, drawnForecast, isOld, joinAt, squaresOf } from "./strip_model.js";
 import { Player } from "./strip_player.js";
 import { madeText, refusalText } from "./strip_sentences.js";
 import { StripRoom } from "./strip_room.js";
@@ -322,7 +322,10 @@ export class Strip {
    * @param {number | null} [share]
    */
   look(number, share = null) {
-    this.view.look(number ? this.run?.events[number - 1] : undefined);
+    this.view.look(
+      number ? this.run?.events[number - 1] : undefined,
+      joinAt(this.run, number ?? 0),
+    );
     if (number) this.player.scrub(number, share);
     else this.player.release();
   }
@@ -335,7 +338,7 @@ export class Strip {
     this.view.squares.rove(number);
     if (this.player.held?.[0] !== number) this.look(number, null);
     this.player.release(true);
-    this.view.look(this.run?.events[number - 1]);
+    this.view.look(this.run?.events[number - 1], joinAt(this.run, number));
   }
 
   /** @param {number} number */

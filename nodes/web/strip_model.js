@@ -136,6 +136,7 @@ export function squaresOf(inputs, run, forecast) {
       number,
       of,
       event: run?.events[i],
+      join: joinAt(run, number),
       letter: usable ? letterOf(directions, number) : ROUTER,
       take: takes.get(number) ?? 1,
       again: isAgain(forecast, number),
@@ -147,6 +148,15 @@ export function squaresOf(inputs, run, forecast) {
       isAdded: start.clip && start.clipSeconds === null,
     };
   });
+}
+
+/**
+ * The join at a block that begins a shot.
+ * @param {Run | null} run
+ * @param {number} number
+ */
+export function joinAt(run, number) {
+  return run?.done?.joins?.[number];
 }
 
 /**

@@ -36,10 +36,35 @@ export function verdictOf({ score, threshold, worst_frame: worst, unscored }) {
 }
 
 /**
+ * How far the colours step where a shot begins.
+ * @param {Join} join
+ */
+function joinText(join) {
+  const { brightness, contrast, usual_brightness, usual_contrast, from_first } = join;
+  return text("join", {
+    brightness: decimal(brightness),
+    contrast: decimal(contrast),
+    usualBrightness: decimal(usual_brightness),
+    usualContrast: decimal(usual_contrast),
+    fromFirst: decimal(from_first),
+  });
+}
+
+/**
+ * What is said of a block that is looked at.
+ * @param {BlockEvent} event
+ * @param {Join} [join]
+ */
+export function detailOf(event, join) {
+  const block = text("block", { number: event.number, of: event.of });
+  return [block, verdictOf(event), ...(join ? [joinText(join)] : [])].join(" · ");
+}
+
+/**
  * What a square says.
  * @param {Square} square
  */
-export function sentenceOf({ number, of, event, letter, take, again, uncertain, old, kept }) {
+export function sentenceOf({ number, of, event, join, letter, take, again, uncertain, old, kept }) {
   const parts = [text("block", { number, of })];
   const isMade = event && event.outcome !== GIVEN.name;
   if (isMade) parts.push(outcomeText(event));
@@ -47,6 +72,7 @@ export function sentenceOf({ number, of, event, letter, take, again, uncertain, 
   if (event && isNumber(event.score)) parts.push(verdictOf(event));
   if (isMade && event.reused) parts.push(text("earlier"));
   if (isMade && !event.reused) parts.push(text("seconds", { seconds: decimal(event.seconds) }));
+  if (event && join) parts.push(joinText(join));
   if (kept) parts.push(text("isLocked"));
   if (DIRECTIONS.includes(letter)) parts.push(text(`directed.${letter}`));
   if (take > 1) parts.push(text("take", { take }));
@@ -147,8 +173,20 @@ export function summaryOf(run) {
     done?.speed_up ? speedText(done.speed_up, events) : "",
     done?.stopped ? text("stopped", place) : "",
     hasFailed(run) ? text("ended", place) : "",
+    coloursText(done?.joins ?? {}),
     info.note ?? "", // of models that are swapped
   ].filter(Boolean);
+}
+
+/**
+ * How far the colours of each shot are from the first one's; empty for one shot.
+ * @param {Record<string, Join>} joins
+ */
+function coloursText(joins) {
+  const shots = Object.entries(joins).map(([number, { from_first }]) =>
+    text("shotColours", { number, levels: decimal(from_first) }),
+  );
+  return shots.length ? text("colours", { shots: shots.join(text("comma")) }) : "";
 }
 
 /**

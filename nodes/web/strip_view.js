@@ -2,7 +2,7 @@
 import { keepTyped, leaveUndo, make, makeButton, nameElement } from "./dom.js";
 import { HEIGHT, SIDE, setSizes } from "./sizes.js";
 import { DriftLine } from "./strip_drift.js";
-import { nextText, summaryOf, tally, verdictOf } from "./strip_sentences.js";
+import { detailOf, nextText, summaryOf, tally } from "./strip_sentences.js";
 import { Sheet } from "./strip_sheet.js";
 import { Squares } from "./strip_squares.js";
 import { text } from "./words.js";
@@ -190,11 +190,11 @@ export class StripView {
   /**
    * In the legend's place: the block that is looked at; undefined: the legend.
    * @param {BlockEvent | undefined} [event]
+   * @param {Join} [join] at it, if it begins a shot
    */
-  look(event) {
+  look(event, join) {
     this.side.classList.toggle("looking", Boolean(event));
-    const block = event && text("block", { number: event.number, of: event.of });
-    this.detail.textContent = event ? [block, verdictOf(event)].join(" · ") : "";
+    this.detail.textContent = event ? detailOf(event, join) : "";
   }
 
   /** @param {{ going: boolean, stopping: boolean }} state */

@@ -41,7 +41,7 @@ FONT_SIZE = 90
 """Size of the letters."""
 NOTE_LINES = 4
 """Most lines of notes; the record has all of them."""
-EDGE = 6
+CLIP_EDGE = 6
 """Width of a clip's outline."""
 KEY_HEIGHT = 108
 KEY_WIDTH = 60
@@ -142,9 +142,9 @@ def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
         left = LEFT + place * column
         square = [left + gap, top, left + column - gap, top + STRIP]
         if isinstance(part, str):
-            pen.rectangle(square, outline=look.faint, width=EDGE)
+            pen.rectangle(square, outline=look.faint, width=CLIP_EDGE)
             if len(columns) <= ROOM_FOR_TEXT:
-                name = fitted(part, FONT_SIZE, column - 2 * gap - 4 * EDGE)
+                name = fitted(part, FONT_SIZE, column - 2 * gap - 4 * CLIP_EDGE)
                 write(pen, left + column / 2, top + STRIP / 2, name, FONT_SIZE, look.ink)
         else:
             pen.rectangle(square, OUTCOME_COLOURS[outcome_of(part)])
@@ -197,7 +197,7 @@ def _strip_keys(blocks: Sequence[BlockRecord], clips: Sequence[str]) -> list[tup
 
 
 def _outlined(pen: Pen, x: float, y: float) -> None:
-    pen.rectangle([x, y - 30, x + KEY_WIDTH, y + 30], outline=pen.look.faint, width=EDGE)
+    pen.rectangle([x, y - 30, x + KEY_WIDTH, y + 30], outline=pen.look.faint, width=CLIP_EDGE)
 
 
 def _swatch(colour: str) -> Mark:

@@ -115,6 +115,21 @@ def test_moved_shots_keep_their_pictures(page):
     assert made["cloned"]["next"].startswith("next run: remakes blocks 3 to 4")
 
 
+FIGURE = r"\d+(\.\d)?"
+JOIN = (
+    f"join: brightness {FIGURE} \\(usually {FIGURE}\\), contrast {FIGURE} \\({FIGURE}\\), "
+    f"colours {FIGURE} from the first shot's, of 255"
+)
+
+
+def test_strip_shows_the_joins_of_shots(page):
+    """At the first block of each shot but the first. Catches: figures beside their block, a legend without them."""
+    joins = page["made"]["joins"]
+    assert [bool(re.search(JOIN, title)) for title in joins["titles"]] == [False, False, True, False, True, False]
+    assert re.search(f" · {JOIN}$", joins["detail"])
+    assert re.search(f"colours, of 255, from the first shot's: block 3 {FIGURE}, block 5 {FIGURE}", joins["legend"])
+
+
 def test_a_shot_made_alone_is_shown_and_used(page):
     """On its card, while the film stays. Catches: its run shown as the film, its blocks made twice."""
     made = page["made"]

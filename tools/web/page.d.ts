@@ -61,7 +61,19 @@ interface RunInfo {
   signature?: Signature | null;
 }
 
-/** The event `sdvg.done`. `digests`: for each block, of its shot up to there. */
+/**
+ * The step to a shot from what is shown before it, in levels of 255. `usual_...`: the median step within the two. `from_first`: how far
+ * its colours are from the first shot's.
+ */
+interface Join {
+  brightness: number;
+  contrast: number;
+  usual_brightness: number;
+  usual_contrast: number;
+  from_first: number;
+}
+
+/** The event `sdvg.done`. `digests`: for each block, of its shot up to there. `joins`: by the number of a shot's first block. */
 interface RunDone {
   blocks: number;
   of: number;
@@ -71,6 +83,7 @@ interface RunDone {
   speed_up: number | null;
   digests?: string[];
   clip_frames?: number;
+  joins?: Record<string, Join>;
 }
 
 /** A run as far as it is known. `ended`: without a word of how. `stopping`: the server was asked to stop it. */
@@ -152,6 +165,7 @@ interface Square {
   number: number;
   of: number;
   event?: BlockEvent;
+  join?: Join;
   letter: string;
   take: number;
   again: boolean;

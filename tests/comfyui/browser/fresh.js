@@ -131,6 +131,7 @@ async function make(page) {
   await page.waitForFunction(() => document.querySelectorAll(".sdvg-shot canvas:not(.blank)").length === 3);
   await quiet(page, 700);
   seen.first = await pictures();
+  seen.joins = await joins(page);
   await press(card(page, 1).locator(".sdvg-shot-title"), "Alt+ArrowRight");
   await quiet(page, 700);
   seen.moved = await pictures();
@@ -155,6 +156,17 @@ async function make(page) {
   seen.all = await pictures();
   seen.earlier = await page.evaluate(() => document.querySelector(".sdvg-legend").textContent);
   return seen;
+}
+
+/** What the strip says of the joins: at each square, of the third one as it is looked at, and of all. */
+async function joins(page) {
+  const titles = await page.evaluate(() => [...document.querySelectorAll(".sdvg-squares button")].map((one) => one.title));
+  const text = (name) => page.evaluate((of) => document.querySelector(of).textContent, name);
+  const legend = await text(".sdvg-legend");
+  await page.evaluate(() => document.querySelector('[data-number="3"]').dispatchEvent(new PointerEvent("pointermove", { bubbles: true })));
+  const detail = await text(".sdvg-detail");
+  await page.evaluate(() => document.querySelector(".sdvg-squares").dispatchEvent(new PointerEvent("pointerleave")));
+  return { titles, legend, detail };
 }
 
 /** Texts after each step of undoing, or of redoing. */
