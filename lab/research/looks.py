@@ -105,6 +105,8 @@ ONE_MORE = tuple(at((block,), 2) for block in range(3, 10))
 TWO_MORE = tuple(at(pair, 3) for pair in ((4, 7), (5, 9), (5, 6), (3, 6), (2, 9), (6, 8), (8, 9), (2, 5)))
 """Two more, three steps handed over as in *hybrid*, for with two they cost 0.43: 0.40 of the cost."""
 BALANCED = ENDS[2]
+CHOSEN = tuple(way for way in TWO_MORE if way.name in ("at-3@2+9", "at-3@2+5", "at-3@3+6"))
+"""By the first 60 training prompts (lab/training/LOG.md)."""
 
 CONTROL = ("handover-2@2", "handover-2@4", "handover-2@9", "handover-3@9", "passes-2@2", "passes-2@4", "passes-2@9")
 
@@ -147,7 +149,7 @@ def routes_of_one_cost(blocks: int) -> tuple[Configuration, ...]:
 
 MEASURED = {
     "places": Look((BALANCED, *ONE_MORE, *TWO_MORE), held_out=False),
-    "presets": Look(ENDS, seeds=(42, 43, 44)),
+    "presets": Look((*ENDS, *CHOSEN), seeds=(42, 43, 44)),
     "control": Look(pick(protocol(9, POCKET_TAUS), (TARGET_ONLY, *CONTROL)), prompts=100, seeds=(42, 43)),
     "memories-21": long_look((ENDS[0], BALANCED, ENDS[-1]), 21),
     "memories-42": long_look((ENDS[0], BALANCED, ENDS[-1]), 42),
@@ -163,7 +165,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """Make the rows that a look lacks, and return the exit code."""
     parser = argparse.ArgumentParser("python -m lab.research.looks", description=__doc__)
     parser.add_argument("look", choices=tuple(MEASURED))
-    parser.add_argument("--prompts", type=int, help="only the first N")
+    parser.add_argument("--prompts", type=int, metavar="N", help="only the first N")
+    parser.add_argument("--skip", type=int, default=0, metavar="N", help="not the first N, which another one makes")
     parser.add_argument("--ways", nargs="+", metavar="WAY", help="only these")
     parser.add_argument("--memories", nargs="+", choices=tuple(MEMORIES), help="of long clips: only these")
     parser.add_argument("--folder", type=Path, default=ROWS)
@@ -179,11 +182,12 @@ def _work(options: argparse.Namespace) -> int:
         raise BadInput(f"the look {options.look} has no way {min(unknown)}; choose among {', '.join(known)}")
     ways = tuple(way for way in look.ways if way.name in (options.ways or known))
     texts = look.texts()[: options.prompts]
+    numbered = [*enumerate(texts)][options.skip :]
     embeddings = encode_prompts(trained_set(), texts, pocket_options())
     done = {(row["way"], int(row["prompt"]), int(row["seed"])) for row in rows_in(file)}
     loaded = cache(partial(_models, look))
     chosen = tuple(name for name in look.memories if name in (options.memories or look.memories)) or ("",)
-    for seed, (number, text), memory in product(look.seeds, enumerate(texts), chosen):
+    for seed, (number, text), memory in product(look.seeds, numbered, chosen):
         left = tuple(way for way in ways if (_named(way.name, memory), number, seed) not in done)
         if not left:
             continue

@@ -18,11 +18,15 @@ from sdvg_core.cli import guarded
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import whole_file
 
-from .looks import FIGURES, ROWS, rows_in
+from .looks import BALANCED, CHOSEN, FIGURES, MEASURED, ROWS, rows_in
 from .markdown import markdown
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, POCKET_TAUS, TARGET_ONLY, protocol
-from .statistics import Interval, Record, Table, against_curve, curve_of, interval, make_table, metric
+from .statistics import Interval, NumberOf, Record, Table, against_curve, curve_of, interval, make_table, metric
 
+CHOOSING = 60
+"""Training prompts by which three of the routes were chosen; see lab/training/LOG.md."""
+AT_MOST_BELOW = 0.2
+"""Decibels."""
 PAGE = ROWS.parent / "study.md"
 BY_TARGET = "Ftr"
 """Letters of a route whose blocks are the target's: by rule, by the policy, after a draft was rejected."""
@@ -63,19 +67,20 @@ PRINTED = {
 # --- rows as a table
 
 
-def table_of(file: Path, ways: Collection[str] = ()) -> Table:
+def table_of(file: Path, ways: Collection[str] = (), first: int | None = None) -> Table:
     """Return the rows of some ways, or of all: of the prompts that have all by the first seed, every whole seed.
 
-    Raises `BadInput` if there is no such prompt.
+    `first`: of how many prompts at most. Raises `BadInput` if there is no such prompt.
     """
     rows = [_record(row) for row in rows_in(file) if not ways or row["way"] in ways]
+    rows = [row for row in rows if first is None or int(row["prompt"]) < first]
     ways = ways or {row["configuration"] for row in rows}
     there = {(row["configuration"], row["prompt"], row["seed"]) for row in rows}
     seeds = list(dict.fromkeys(row["seed"] for row in rows))
 
     def prompts_of(seed: int) -> list[str]:
         prompts = dict.fromkeys(row["prompt"] for row in rows if row["seed"] == seed)
-        return [prompt for prompt in prompts if all((way, prompt, seed) in there for way in ways)]
+        return sorted((prompt for prompt in prompts if all((way, prompt, seed) in there for way in ways)), key=int)
 
     prompts = prompts_of(seeds[0]) if seeds else []
     if not prompts:
@@ -137,9 +142,9 @@ def presets(folder: Path) -> str:
                 name,
                 blocks,
                 cell(table.mean(way, quality_of)),
-                f"{table.median(way, quality_of):.2f}",
                 "0" if way == TARGET_ONLY else cell(below),
-                f"{gap.value:.0%}" if gap else "-",
+                f"{table.median(way, quality_of):.2f}",
+                f"{100 * gap.value:.0f} %" if gap else "-",
                 "1" if way == TARGET_ONLY else share(table, way),
             ]
         )
@@ -147,35 +152,57 @@ def presets(folder: Path) -> str:
         "route",
         "blocks by the target, of 9",
         "quality, dB",
-        "median",
         "below target-only, dB",
+        "median",
         "of the gap",
         "cost",
     )
     return markdown(head, lines, words=2)
 
 
-def last_blocks(table: Table, ways: Mapping[str, str], against: str) -> str:
-    """Return what the last block shows, each way against another; `ways`: their names on the page."""
-    of = (last_of, ".2f"), (placed_of, ".2f"), (placed_last_of, ".2f")
+LAST = {"last block, dB": last_of, "at its place": placed_of, "at its place, last block": placed_last_of}
+PLACED = {"quality, dB": quality_of, "last block, dB": last_of, "at its place, last block": placed_last_of}
+
+
+def compared(table: Table, ways: Mapping[str, str], against: str, columns: Mapping[str, NumberOf]) -> str:
+    """Return some figures of ways, each beside what it is above another; `ways`: their names on the page."""
     lines = []
     for way, name in ways.items():
         line = [name]
-        for number, form in of:
-            line.append(f"{table.mean(way, number).value:{form}}")
-            line.append(
-                "-" if way == against else cell(table.difference(way, against, number), f"+{form}", bold=True)
-            )
+        for number in columns.values():
+            line.append(f"{table.mean(way, number).value:.2f}")
+            line.append("-" if way == against else cell(table.difference(way, against, number), "+.2f", bold=True))
         lines.append(line)
     minus = f"minus {ways[against]}"
-    head = ("route", "last block, dB", minus, "at its place", minus, "at its place, last block", minus)
-    return markdown(head, lines)
+    return markdown(("route", *(word for head in columns for word in (head, minus))), lines)
 
 
 def presets_last(folder: Path) -> str:
     """Return what the last block of the presets shows."""
     names = {way: name for way, (name, _) in PRESETS.items()}
-    return last_blocks(table_of(folder / "presets.csv", PRESETS), names, TARGET_ONLY)
+    return compared(table_of(folder / "presets.csv", PRESETS), names, TARGET_ONLY, LAST)
+
+
+def best_placed(table: Table, count: int) -> list[str]:
+    """Return the routes with the thing at its place in the last block most often, of those near *balanced*.
+
+    Near is at most AT_MOST_BELOW below it over the clip: a rule fixed before looking (lab/training/LOG.md).
+    """
+    routes = [way for way in table.rows if way != BALANCED.name]
+    near = [way for way in routes if table.difference(way, BALANCED.name, quality_of).value >= -AT_MOST_BELOW]
+    return sorted(near, key=lambda way: -table.mean(way, placed_last_of).value)[:count]
+
+
+def places(folder: Path) -> str:
+    """Return all routes of one cost on the prompts that chose three of them."""
+    names = {way.name: way.name for way in MEASURED["places"].ways}
+    return compared(table_of(folder / "places.csv", names, CHOOSING), names, BALANCED.name, PLACED)
+
+
+def places_chosen(folder: Path) -> str:
+    """Return the three, on all prompts that they have."""
+    names = {way.name: way.name for way in (BALANCED, *CHOSEN)}
+    return compared(table_of(folder / "places.csv", names), names, BALANCED.name, PLACED)
 
 
 def ways(folder: Path) -> str:
@@ -215,6 +242,8 @@ def _against(table: Table, way: str, own: str, group: str, curve: Sequence[str])
 TABLES: Mapping[str, Callable[[Path], str]] = {
     "presets": presets,
     "presets-last": presets_last,
+    "places": places,
+    "places-chosen": places_chosen,
     "ways": ways,
 }
 

@@ -177,7 +177,7 @@ def costs():
 def measured_below():
     """Decibels below target-only on the miniature, to one place, from the study's tables."""
     table = [[cell.strip() for cell in line.split("|")[1:]] for line in read("docs/study.md").splitlines()]
-    below = {row[0]: row[3] for row in table if row[0:] and row[0] in NAMED}
+    below = {row[0]: row[3] for row in reversed(table) if row[0:] and row[0] in NAMED}  # of the first table
     for name, way in (("paper", "reward-min@-0.7"), ("hybrid", "hybrid@-0.7")):
         [below[name]] = (row[3] for row in table if row[:1] == [way])
     return {preset: f"{abs(float(text.split()[0])):.1f}" for preset, text in below.items()}

@@ -17,7 +17,7 @@ from lab.research.looks import (
     training_prompts,
 )
 from lab.research.routers import seeded
-from lab.research.tables import table_of
+from lab.research.tables import best_placed, table_of
 from lab.research.world import held_out_prompts, is_held_out
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
@@ -113,6 +113,13 @@ def test_look_makes_only_missing_rows(tmp_path, monkeypatch):
     assert float(rows[1]["quality"]) > float(rows[0]["quality"])
 
 
+def test_look_skips_the_first_prompts(tmp_path, monkeypatch):
+    """Catches: a part of the work whose prompts are counted from its own first one."""
+    monkeypatch.setitem(MEASURED, "presets", Look((looks.ENDS[0],), prompts=3, blocks=1))
+    assert looks.main(["presets", "--folder", str(tmp_path), "--skip", "2"]) == 0
+    assert [one["prompt"] for one in rows_in(tmp_path / "presets.csv")] == ["2"]
+
+
 def test_unknown_way_is_refused(capsys):
     assert looks.main(["presets", "--ways", "other"]) == 2
     assert "has no way other; choose among draft-only" in capsys.readouterr().err
@@ -133,3 +140,20 @@ def test_table_takes_whole_seeds(tmp_path):
 def test_empty_table_is_refused(tmp_path):
     with pytest.raises(BadInput, match="lacks rows of any way; make them with"):
         table_of(tmp_path / "presets.csv")
+
+
+def test_best_placed_are_near_balanced(tmp_path):
+    """Catches: a route that pays for its last block with the clip, the lowest in place of the highest."""
+    file = tmp_path / "rows.csv"
+    made = {
+        "balanced": (15.0, 0.3),
+        "near": (14.9, 0.4),
+        "edge": (14.8, 0.5),
+        "far": (14.7, 0.9),
+        "poor": (16.0, 0.2),
+    }
+    for way, (quality, placed) in made.items():
+        for prompt in range(3):
+            add_row(file, row(way, prompt) | {"quality": quality + prompt, "last_block_at_its_place": placed})
+    assert best_placed(table_of(file), 2) == ["edge", "near"]
+    assert best_placed(table_of(file), 5) == ["edge", "near", "poor"]
