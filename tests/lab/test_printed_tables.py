@@ -32,6 +32,8 @@ class Measured:
         found = defaultdict(lambda: defaultdict(dict))
         with (ROWS / file).open(encoding="utf-8", newline="") as lines:
             for row in csv.DictReader(lines):
+                row["kept"] = str(row["route"].count("a"))
+                row["target blocks"] = str(sum(letter in "Ftr" for letter in row["route"]))
                 if not ways or row["way"] in ways:
                     found[row["seed"]][int(row["prompt"])][row["way"]] = row
         if first:
@@ -58,12 +60,16 @@ class Measured:
             self.known[way, column] = self.drawn(self.of(way, column))
         return self.known[way, column]
 
-    def curve(self, ways, way):
+    def minus(self, way, other):
+        """By how much a way is above another."""
+        return self.drawn(self.of(way) - self.of(other))
+
+    def curve(self, ways, way, against="cost"):
         """By how much a way is above others at its own cost, and in each lot; None if it is beyond their ends."""
-        x, y = (np.stack([self.means(one, what) for one in ways]) for what in ("cost", "quality"))
+        x, y = (np.stack([self.means(one, what) for one in ways]) for what in (against, "quality"))
         order = np.argsort(x, axis=0)
         x, y = (np.take_along_axis(of, order, axis=0) for of in (x, y))
-        cost, quality = (self.means(way, what) for what in ("cost", "quality"))
+        cost, quality = (self.means(way, what) for what in (against, "quality"))
         if not x[0, 0] <= cost[0] <= x[-1, 0]:
             return None
         return quality - [np.interp(cost[n], x[:, n], y[:, n]) for n in range(len(cost))]
@@ -133,6 +139,31 @@ def test_ways_agree_with_their_rows():
         check(random, None if way in (*chance, DRAFT) else made.curve(chance, way), bold=True)
     compared = sum(cell != "-" for row in rows for cell in row[5:])
     assert f"Of {compared} comparisons" in TEXT
+
+
+GATE = "reward-min@-0.7"
+BELOW_THE_WAYS = {
+    "0.10 [+0.01, +0.19]": ("handover-2@2", "handover-3@2"),
+    "0.17 dB [+0.03, +0.31]": ("handover-2@4", "handover-3@4"),
+    "-0.08 dB [-0.24, +0.09]": ("drafts-3:anchor-only", FAST),
+    "-0.18 [-0.46, +0.12]": (GATE, "by chance"),
+    "-0.20 [-0.44, +0.03]": ("reward-min@-1", "by chance"),
+    "-0.52 [-0.80, -0.23]": ("hybrid@-0.7", "by chance"),
+}
+"""What the page says of two ways, or of one and as many of the target's blocks by chance."""
+
+
+def test_sentences_agree_with_their_rows():
+    """Catches: a sentence of another table's rows, blocks of the target counted with drafts that it kept."""
+    made = Measured("ways.csv")
+    chance = [TARGET, FAST, *(way for way in made.ways if way.startswith("random@"))]
+    for words, (way, other) in BELOW_THE_WAYS.items():
+        assert words in TEXT.replace("\n ", "")
+        draws = made.curve(chance, way, "target blocks") if other == "by chance" else made.minus(way, other)
+        check(words, draws)
+    for way, kept in ((GATE, "68 %"), ("hybrid@-0.7", "65 %")):
+        assert kept in TEXT
+        assert same_figure(Decimal(kept[:2]), made.of(way, "kept").mean() / 8, percent=True)
 
 
 HEADS = {
