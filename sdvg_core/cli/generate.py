@@ -63,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     video.add_argument(
         "--private", action="store_true", help="a hash in place of every prompt in report.json and the table"
     )
+    video.add_argument(
+        "--live",
+        action="store_true",
+        help="the drafter alone makes the video, of --blocks at most (a minute), and typed lines change its "
+        "prompt; --from its report.json makes it again, with --preset by both models",
+    )
     either = video.add_mutually_exclusive_group()
     add_overwrite(either)
     either.add_argument(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..devices.device import device_line, resolved_threads
-from ..errors import count
+from ..errors import BadInput, count
 from ..files.outputs import REPORT, VIDEOS_TABLE
 from ..pocket import POCKET
 from ..pocket.grammar import understood
@@ -23,12 +23,16 @@ from ..pocket.trained_set import pocket_options
 from ..pocket.world import SIZE
 from ..report.run_report import RunReport, read_report
 from ..report.summary import summarise
+from ..settings.fields import settings_of
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest, read_shots
+from ..settings.route import DEFAULT_PRESET
 from ..text.prompt_files import read_prompt_list
 from ..text.prompts import PromptSchedule, read_video_prompt, with_prompt_lines
 from ..videos.asked import Batch
 from ..videos.chosen_files import naming_source
+from ..videos.live import DEFAULT_LONGEST
+from ..videos.live_video import make_live
 from ..videos.maker import StopRequest, make_videos
 from ..videos.many import make_many, make_one_film
 from ..videos.table import FAILED, FINISHED, Row
@@ -45,7 +49,8 @@ from .again import (
     request_again,
     route_again,
 )
-from .options import load_options, model_files, stated, video_request, worker_devices
+from .options import ROUTE_SETTINGS, load_options, model_files, stated, video_request, worker_devices
+from .steering import Terminal
 
 IN_WORLD = {"width": SIZE, "height": SIZE}
 say: Callable[[str], None] = partial(print, flush=True)
@@ -68,6 +73,8 @@ def generate(options: argparse.Namespace) -> int:
         batch = _batch(options, again, prompts)
         for note in notes:
             warn(note)
+        if options.live:
+            return _generate_live(options, batch)
         return _generate(options, again, batch)
 
 
@@ -116,6 +123,34 @@ def _print_videos(
     return exit_code(stopping, whole=whole)
 
 
+def _check_live(options: argparse.Namespace, prompts: Sequence[PromptSchedule]) -> None:
+    """Raise `BadInput` for options that a live run does not have."""
+    if len(prompts) > 1 or len(options.seeds) > 1:
+        raise BadInput("a live run is one video; give one prompt and one seed")
+    of_route = {of.dest: of.flags[0] for kind in ROUTE_SETTINGS for of in settings_of(kind).values() if of.help}
+    of_route |= {name: f"--{name}" for name in ("preset", "policy", "budget")}
+    if stated_route := [flag for dest, flag in of_route.items() if getattr(options, dest, None) is not None]:
+        fault = f"the drafter makes a live run alone, without {stated_route[0]}"
+        raise BadInput(f"{fault}; leave it out, and add it to --from the run's report.json")
+    flags = {"report": "--from", "reuse": "--reuse", "resume": "--resume", "workers": "--workers", "ray": "--ray"}
+    if others := [flag for name, flag in flags.items() if getattr(options, name)]:
+        raise BadInput(f"a live run begins from nothing, in this process; leave {others[0]} out")
+
+
+def _generate_live(options: argparse.Namespace, batch: Batch) -> int:
+    """Make a live run and its video; return the exit code."""
+    stopping = StopRequest()
+    terminal = Terminal(sys.stdin, batch.request.fps, say, warn)
+    say(device_line(batch.load.device, batch.load.dtype))
+    with stopping.listen():
+        listen = partial(terminal.listen, stop=lambda: stopping.asked)
+        folder, report = make_live(batch, listen, terminal.show, say=say, warn=warn, bars=sys.stderr)
+    print(f"{summarise(report)}\nThe video is in {folder}")
+    prompts = " and --prompt-file with its prompts" if options.private else ""
+    say(f"--from {folder / REPORT}{prompts} makes it again; with --preset {DEFAULT_PRESET}, both models make it")
+    return 0
+
+
 def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[PromptSchedule, ...]) -> Batch:
     """Return the batch: the user's options over the report's values over the defaults."""
     embedded = options.models == POCKET
@@ -134,18 +169,22 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
             named, loras = files_again(again, options.models, given)
         load = load_again(again, load, loras)
     route = route_again(again) if again and not hasattr(options, "budget") else None
+    if options.live:
+        _check_live(options, prompts)
+        if not any(hasattr(options, clip) for clip in ("restyle", "control")):
+            base = {"blocks": DEFAULT_LONGEST, **base}
     request = video_request(options, base, route)
     copied = ("overwrite", "reuse", "private")
     return Batch(
         files=model_files(options, options.models, request, named),
         load=load_options(options, load, embedded=embedded),
         # Only the one prompt of a single video changes within it, or has lines of its own.
-        request=with_prompt_lines(request, prompts[0]),
+        request=request if options.live else with_prompt_lines(request, prompts[0]),
         prompts=prompts,
         seeds=tuple(options.seeds),
         output=options.output or Path("out"),
         named=options.output is not None,
-        listed=bool(options.prompt_file) and not prompts[0].changes,
+        listed=bool(options.prompt_file) and not (prompts[0].changes or options.live),
         stated=_stated_flags(options),
         **{name: getattr(options, name) for name in copied},
     )

@@ -25,6 +25,9 @@ WAITING = 2
 """Most blocks that wait for the encoder; then the models wait."""
 # Keep the muxer's version out of the file.
 MUXER_OPTIONS = {"fflags": "+bitexact"}
+FRAGMENTS = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
+FRAGMENT = 12
+"""Frames of a fragment: a block of three latent frames."""
 # ISO/IEC 23091-2: 1 is BT.709 for primaries, transfer and matrix. PyAV's value for limited range.
 BT709 = 1
 LIMITED_RANGE = 1
@@ -50,9 +53,13 @@ class Mp4Writer:
     to a staged path (`outputs.staged_video`).
     """
 
-    def __init__(self, path: Path, fps: float, comment: str | None = None) -> None:
-        """Prepare to write to `path`, `fps` pixel frames per second. `comment`: for the file's metadata."""
+    def __init__(self, path: Path, fps: float, comment: str | None = None, *, growing: bool = False) -> None:
+        """Prepare to write to `path`, `fps` pixel frames per second. `comment`: for the file's metadata.
+
+        `growing`: in fragments, so that a player follows the file while it is written.
+        """
         self._comment = comment
+        self._growing = growing
         self._rate = Fraction(fps).limit_denominator(1001)
         self._path = path
         self._container: Any = None
@@ -116,15 +123,19 @@ class Mp4Writer:
             self._container.mux(self._stream.encode(to_yuv420(image, self._reformatter)))
 
     def _open(self, height: int, width: int) -> None:
-        self._container = av.open(str(self._path), "w", format="mp4", options=MUXER_OPTIONS)
+        muxer = MUXER_OPTIONS | (FRAGMENTS if self._growing else {})
+        encoder = x264_options() | ({"tune": "zerolatency"} if self._growing else {})
+        self._container = av.open(str(self._path), "w", format="mp4", options=muxer)
         if self._comment:
             self._container.metadata["comment"] = self._comment
-        self._stream = self._container.add_stream("libx264", rate=self._rate, options=x264_options())
+        self._stream = self._container.add_stream("libx264", rate=self._rate, options=encoder)
         self._stream.width = width
         self._stream.height = height
         self._stream.pix_fmt = "yuv420p"
         codec = self._stream.codec_context
         codec.thread_count = THREADS
+        if self._growing:
+            codec.gop_size = FRAGMENT
         codec.color_primaries = BT709
         codec.color_trc = BT709
         codec.colorspace = BT709

@@ -167,6 +167,25 @@ def read_prompt(text: str) -> PromptSchedule:
     return PromptSchedule(entries, strengths, tuple(cuts), shots, tuple(clip for clip, _ in clips))
 
 
+def prompt_lines(prompt: PromptSchedule) -> str:
+    """Return a schedule as the lines of a prompt file, which `read_prompt` reads; texts on one line each.
+
+    Clips are left out, as a schedule does not know their files.
+    """
+    texts = dict(prompt.entries)
+    strengths = dict(prompt.strengths)
+    keys = {shot.start: shot for shot in prompt.shots if shot != Shot()}
+    lines = []
+    for start in sorted({*texts, *strengths}):
+        words = [str(start + 1)]
+        words += ["cut"] if start in prompt.cuts else []
+        if shot := keys.get(start):
+            words.append(f"fresh {shot.key}" + (f" from {shot.origin}" if shot.origin else ""))
+        words += [f"strength {strengths[start]}"] if start in strengths else []
+        lines.append(f"{' '.join(words)}: {' '.join(texts.get(start, '').split())}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
 def check_prompt(text: str) -> None:
     """Raise `BadInput` for an empty, too long or unprintable prompt; line breaks and tabs are allowed."""
     if not isinstance(text, str) or not text.strip():

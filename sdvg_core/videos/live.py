@@ -266,6 +266,8 @@ class Steering:
                 if block < self._next:
                     return True  # made before the run was set back
                 waits = wait()
+                if self._edition != shot.edition or self._is_over():
+                    continue  # what is asked for may come while it waits, in this very thread
                 if not (waits or self.held) or self.ended:
                     break
                 self._changed.wait(LOOKS_AGAIN)

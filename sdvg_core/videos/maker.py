@@ -20,7 +20,7 @@ from ..engine.run import Run
 from ..errors import BadInput
 from ..files.outputs import REPORT, lock_folder, open_unfinished, staged_video, unfinished_blocks
 from ..loading.headers import FileHeaders
-from ..loading.load import load_models, plan_memory
+from ..loading.load import Models, load_models, plan_memory
 from ..memory.plan import Plan
 from ..report.progress import Lines, RouteBar
 from ..report.run_report import RunReport, read_report
@@ -118,11 +118,15 @@ class VideoMaker:
         headers: FileHeaders,
         layout: Plan | None,
         resolve: Callable[[VideoRequest], ResolvedFilm],
+        loaded: Models | None = None,
     ) -> None:
-        """Load the models in `headers`. `resolve`: returns a resolved request that has the batch's seed."""
+        """Load the models in `headers`. `resolve`: returns a resolved request that has the batch's seed.
+
+        `loaded`: these models, if they are loaded already.
+        """
         self._batch = batch
         self._resolve_request = resolve
-        self._loaded = load_models(batch.files, batch.load, headers, layout)
+        self._loaded = loaded or load_models(batch.files, batch.load, headers, layout)
 
     def _resolve(self, video: Video) -> ResolvedFilm:
         """Return the resolved film of a video. Only noise depends on its seed, so clips are read once."""
