@@ -23,6 +23,8 @@ export class StripRoom {
     this.isOpen = { shots: false, tau: false };
     /** @type {Record<string, number | undefined>} */
     this.grown = {}; // by how much the node has grown for a part
+    /** @type {Record<string, number | undefined>} */
+    this.lower = {}; // how high the node was as Nodes 2.0 made room for a part
   }
 
   /**
@@ -84,6 +86,8 @@ export class StripRoom {
     this.element.classList.toggle(`with-${part}`, open);
     if (drawsNodes() || !this.node.computeSize) {
       delete this.grown[part];
+      if (open) this.lower[part] = this.node.size?.[1];
+      else this.giveBack(part);
       return;
     }
     const [width, before] = this.node.size;
@@ -97,5 +101,20 @@ export class StripRoom {
     this.grown[part] = grown;
     this.node.setSize([width, height]);
     this.node.setDirtyCanvas?.(true, true);
+  }
+
+  /**
+   * Take the room of a part away again in Nodes 2.0, which makes room by itself, but keeps the height that a node was saved with.
+   * @param {string} part
+   */
+  giveBack(part) {
+    if (!this.node.size) return;
+    const [width, height] = this.node.size;
+    const grown = height - (this.lower[part] ?? height);
+    delete this.lower[part];
+    this.node.setSize([
+      width,
+      height - (grown > 0 ? Math.min(grown, this.heightOf(part)) : this.heightOf(part)),
+    ]);
   }
 }

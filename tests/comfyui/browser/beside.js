@@ -52,6 +52,8 @@ async function runLow(page) {
   await page.evaluate((type) => {
     const node = window.app.graph.nodes.find((one) => one.type === type);
     node.setSize([400, window.LiteGraph.vueNodesMode ? 100 : node.computeSize()[1]]);
+    const { graph } = window.app;
+    graph.remove(graph.nodes.find((one) => one.type === "SaveVideo")); // 0.27's grows for its video in Nodes 2.0
     window.lines = 0;
     window.app.api.addEventListener("progress_text", () => { window.lines += 1; });
   }, SAMPLER);
@@ -63,6 +65,13 @@ async function runLow(page) {
     return { height: node.size[1], steps: changeTracker.undoQueue.length, takes };
   }, SAMPLER);
   await quiet(page, 500);
+  await page.evaluate((type) => { // Nodes 2.0 draws it as high as it must be, and 0.27 does not say so
+    const drawn = document.querySelector(".sdvg-route").closest("[data-node-id]");
+    const node = window.app.graph.nodes.find((one) => one.type === type);
+    if (drawn) node.setSize([400, drawn.offsetHeight - window.LiteGraph.NODE_TITLE_HEIGHT]);
+  }, SAMPLER);
+  await quiet(page, 500);
+  await look(); // what was done to the graph is a step of its own
   await page.locator('.sdvg-squares [data-number="2"]').focus();
   await page.keyboard.press("n");
   await quiet(page, 500);
