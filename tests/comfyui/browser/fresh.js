@@ -87,7 +87,7 @@ function look(page) {
     return {
       cards, text: value("SDVGPocketModels", "prompt"), blocks: value(type, "blocks"), undo: changeTracker.undoQueue.length,
       focus: elements.findIndex((one) => one.contains(activeElement)) + 1, length: nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "blocks").label,
-      messages: [...document.querySelectorAll(".p-toast-summary")].map((one) => one.textContent),
+      messages: [...document.querySelectorAll(".p-toast-message, [data-testid=toast]")].map((one) => one.innerText),
     };
   }, SAMPLER);
 }
