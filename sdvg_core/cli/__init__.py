@@ -22,7 +22,7 @@ from .. import __version__
 from ..errors import BadInput, first_line, printable, see
 
 FIRST_COMMANDS = ("demo", "generate", "doctor")
-HELPERS = {"again", "fetching", "fitting", "hub", "making", "options", "racing", "shared"}
+HELPERS = {"again", "fetching", "fitting", "hub", "making", "options", "racing", "shared", "steering"}
 COMMAND_NAMES = {module.name for module in iter_modules(__path__)} - HELPERS
 COMMANDS = tuple(
     import_module(f".{name}", __name__) for name in (*FIRST_COMMANDS, *sorted(COMMAND_NAMES - {*FIRST_COMMANDS}))

@@ -50,7 +50,7 @@ from .again import (
     route_again,
 )
 from .options import ROUTE_SETTINGS, load_options, model_files, stated, video_request, worker_devices
-from .steering import Terminal
+from .steering import LiveTerminal
 
 IN_WORLD = {"width": SIZE, "height": SIZE}
 say: Callable[[str], None] = partial(print, flush=True)
@@ -140,7 +140,7 @@ def _check_live(options: argparse.Namespace, prompts: Sequence[PromptSchedule]) 
 def _generate_live(options: argparse.Namespace, batch: Batch) -> int:
     """Make a live run and its video; return the exit code."""
     stopping = StopRequest()
-    terminal = Terminal(sys.stdin, batch.request.fps, say, warn)
+    terminal = LiveTerminal(sys.stdin, batch.request.fps, say, warn)
     say(device_line(batch.load.device, batch.load.dtype))
     with stopping.listen():
         listen = partial(terminal.listen, stop=lambda: stopping.asked)

@@ -15,13 +15,13 @@ from ..videos.live import Steering
 
 AHEAD = 2
 """Blocks that are made before they are due, where somebody watches."""
-COMMANDS = "/cut, /fresh (with a text or without), /again 5, /hold, /resume, /end"
+LIVE_COMMANDS = "/cut, /fresh (with a text or without), /again 5, /hold, /resume, /end"
 
 
 def ask(steering: Steering, line: str) -> str:
     """Ask for what a line says; return the answer, or nothing for an empty line. Raises `BadInput` for any other.
 
-    A line is a prompt, or one of `COMMANDS`.
+    A line is a prompt, or one of `LIVE_COMMANDS`.
     """
     line = line.strip()
     if not line:
@@ -40,7 +40,7 @@ def ask(steering: Steering, line: str) -> str:
         waits = {"/hold": "holds before block", "/resume": "goes on with block", "/end": "ends before block"}
         act = {"/hold": steering.hold, "/resume": steering.resume, "/end": steering.end}[word]
         return f"{waits[word]} {act()}"
-    raise BadInput(f"{quoted(line, 40)} is no command; write {COMMANDS}, or a prompt")
+    raise BadInput(f"{quoted(line, 40)} is no command; write {LIVE_COMMANDS}, or a prompt")
 
 
 def _number(text: str) -> int:
@@ -76,7 +76,7 @@ class Pace:
         return self.ahead > AHEAD * self._block
 
 
-class Terminal:
+class LiveTerminal:
     """The words and the pace of a live run in a terminal; from a pipe, a line for each block, and no pace."""
 
     def __init__(self, source: TextIO, fps: float, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
@@ -85,11 +85,12 @@ class Terminal:
         self._say = say
         self._warn = warn
         self.pace = Pace(fps)
+        self._asked = 0  # the block for which a line of the pipe was taken
 
     @contextmanager
     def listen(self, steering: Steering, stop: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
         """Take what is typed while the run goes on. `stop`: whether Ctrl-C asks to end it."""
-        self._say(f"a line is the prompt from the next block on; {COMMANDS}")
+        self._say(f"a line is the prompt from the next block on; {LIVE_COMMANDS}")
         if self._is_typed:
             threading.Thread(target=self._take_all, args=(steering,), name="steering", daemon=True).start()
         yield partial(self._wait, steering, stop)
@@ -106,9 +107,18 @@ class Terminal:
             return False
         if self._is_typed:
             return self.pace.waits
-        if line := self._source.readline():
-            self._take(steering, line)
+        if steering.held or steering.upcoming != self._asked:
+            self._asked = steering.upcoming
+            self._take_one(steering)
         return False
+
+    def _take_one(self, steering: Steering) -> None:
+        """Take the next line of a pipe. At its end nobody can let a held run go on."""
+        line = self._source.readline()
+        if line:
+            self._take(steering, line)
+        elif steering.held:
+            steering.end()
 
     def _take_all(self, steering: Steering) -> None:
         for line in self._source:

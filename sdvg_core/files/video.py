@@ -25,7 +25,7 @@ WAITING = 2
 """Most blocks that wait for the encoder; then the models wait."""
 # Keep the muxer's version out of the file.
 MUXER_OPTIONS = {"fflags": "+bitexact"}
-FRAGMENTS = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
+GROWING = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
 FRAGMENT = 12
 """Frames of a fragment: a block of three latent frames."""
 # ISO/IEC 23091-2: 1 is BT.709 for primaries, transfer and matrix. PyAV's value for limited range.
@@ -123,7 +123,7 @@ class Mp4Writer:
             self._container.mux(self._stream.encode(to_yuv420(image, self._reformatter)))
 
     def _open(self, height: int, width: int) -> None:
-        muxer = MUXER_OPTIONS | (FRAGMENTS if self._growing else {})
+        muxer = MUXER_OPTIONS | (GROWING if self._growing else {})
         encoder = x264_options() | ({"tune": "zerolatency"} if self._growing else {})
         self._container = av.open(str(self._path), "w", format="mp4", options=muxer)
         if self._comment:

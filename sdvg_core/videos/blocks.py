@@ -34,13 +34,15 @@ UNSEALED = "0" * 64
 class BlockFiles:
     """The block files of an unfinished video: reads those of a stopped run, and writes each new block.
 
-    `damaged`: names of files that changed since they were written, here or in folders for re-use.
+    `damaged`: names of files that changed since they were written, here or in folders for re-use. `recalled`: keys
+    of the results in those folders.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._earlier: dict[str, tuple[BlockRecord, Mapping[str, Tensors]]] = {}
         self.damaged: list[str] = []
+        self.recalled: set[str] = set()
 
     def recall(self, store: Store, *others: Path) -> None:
         """Load the results of these files, and of block files in `others`, into `store`."""
@@ -53,6 +55,8 @@ class BlockFiles:
             except BadInput:
                 self.damaged.append(path.name)
                 continue
+            if path.parent != self._folder:
+                self.recalled |= results.keys()
             for key, result in results.items():
                 store.put(key, result)
 

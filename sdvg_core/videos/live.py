@@ -221,6 +221,12 @@ class Steering:
             self._changed.notify_all()
             return self._next + 1
 
+    @property
+    def upcoming(self) -> int:
+        """The block, from 1, that what is asked for now counts from."""
+        with self._changed:
+            return self._next + 1
+
     def _set_held(self, held: bool) -> int:
         with self._changed:
             self._check_going_on()

@@ -73,7 +73,7 @@ def render_blocks(
                 results = store.take_used()
                 records.append(blocks.add(len(records) + 1, record, results))
                 store.drop(results)  # written, and no later block needs it
-                used_again |= record.reused
+                used_again |= record.reused or not blocks.recalled.isdisjoint(results)
                 if record.reused and not records[-1].reused:
                     resumed = len(records)
                 bar.block(record)

@@ -1,5 +1,6 @@
 """The mp4 writer: what is written is what comes out of any player, however the frames are cut into blocks."""
 
+import time
 from fractions import Fraction
 from pathlib import Path
 from random import Random
@@ -256,3 +257,26 @@ def test_interrupt_while_opening_is_passed_on(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt), Mp4Writer(tmp_path / "video.mp4", 16) as writer:
         writer.add(torch.zeros(1, 3, 32, 32))
     assert not writer._thread.is_alive()
+
+
+def frames_in(path):
+    """Return how many frames a player finds; none while the file has no fragment yet."""
+    try:
+        with av.open(str(path)) as container:
+            return sum(1 for _ in container.decode(video=0))
+    except (FileNotFoundError, av.error.InvalidDataError):
+        return 0
+
+
+def test_growing_video_can_be_played_before_its_end(tmp_path):
+    """Catches: a file whose index is written at the end, which no player can follow."""
+    path = tmp_path / "live.mp4"
+    with Mp4Writer(path, 16.0, growing=True) as video:
+        for _ in range(3):
+            video.add(torch.rand(12, 3, 32, 32))
+        for _ in range(6000):
+            if found := frames_in(path):
+                break
+            time.sleep(0.01)
+        assert found >= 12
+    assert frames_in(path) == 36

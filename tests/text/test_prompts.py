@@ -8,7 +8,7 @@ import pytest
 
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.request import Shot, ShownClip, Strength, read_clips, read_strengths
-from sdvg_core.text.prompts import clean_prompt, notes_on_starts, read_prompt
+from sdvg_core.text.prompts import clean_prompt, notes_on_starts, prompt_lines, read_prompt
 
 
 @pytest.mark.parametrize(
@@ -233,3 +233,21 @@ def test_other_prompts_need_ftfy(prompt, monkeypatch):
     monkeypatch.setitem(sys.modules, "ftfy", None)
     with pytest.raises(BadInput, match="pip install ftfy"):
         clean_prompt(prompt)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1: a sea",
+        "1: a sea\n5: 7: a storm\n6 cut: a storm\n8 fresh #k3f: a lake\n9 fresh #b from #k3f strength 0.6: fog",
+        "1 fresh #a: a sea\n4 strength light:\n5: a storm",
+    ],
+)
+def test_lines_of_a_schedule_are_read_back(text) -> None:
+    assert prompt_lines(read_prompt(text)) == f"{text}\n"
+
+
+def test_text_of_several_lines_becomes_one() -> None:
+    """Which the text encoder reads the same. Catches a second line that a prompt file takes for another video."""
+    written = prompt_lines(read_prompt("a sea\n  with gulls\n5: a storm"))
+    assert written == "1: a sea with gulls\n5: a storm\n"

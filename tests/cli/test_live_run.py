@@ -1,0 +1,199 @@
+"""`generate --live`: words from a terminal or a pipe, the files of the recording, and a run that is cut off."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from sdvg_core.cli import steering as terminal
+from sdvg_core.cli.steering import Pace, ask
+from sdvg_core.errors import BadInput
+from sdvg_core.settings.request import VideoRequest
+from sdvg_core.text.prompts import read_prompt
+from sdvg_core.videos.live import Steering
+from tests.support.cli_runs import OUTPUTS, generate, options
+
+BALL = "a ball"
+PROMPT = ["--prompt", BALL, "--blocks", "5"]
+
+
+@pytest.fixture(scope="module")
+def base(files) -> list[str]:
+    return [*options(files), *PROMPT]
+
+
+@pytest.fixture
+def piped(monkeypatch):
+    """Pipe lines into the command, one for each block."""
+
+    def pipe(*lines: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+
+    return pipe
+
+
+def report_in(folder: Path) -> dict:
+    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
+
+
+def prompts_in(folder: Path) -> list[str]:
+    return [block["prompt"] for block in report_in(folder)["blocks"]]
+
+
+@pytest.fixture(scope="module")
+def steered(base, tmp_path_factory) -> Path:
+    """A run of four blocks: another text from block 2 on, a shot of its own from block 3 on."""
+    folder = tmp_path_factory.mktemp("live") / "out"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "stdin", io.StringIO("\na cross\n/fresh a ring\n\n/end\n"))
+        assert generate(base, folder, "--live") == 0
+    return folder
+
+
+def test_piped_line_counts_from_the_next_block(steered):
+    assert sorted(path.name for path in steered.iterdir()) == sorted([*OUTPUTS, "session.txt"])
+    assert not list(steered.parent.glob(".*.live"))
+    assert prompts_in(steered) == [BALL, "a cross", "a ring", "a ring"]
+    assert {block["author"] for block in report_in(steered)["blocks"]} == {"drafter"}
+
+
+def test_session_is_a_prompt_file(steered):
+    remark, *lines = (steered / "session.txt").read_text(encoding="utf-8").splitlines()
+    assert remark == "# blocks 4, seed 42"
+    prompt = read_prompt("\n".join(lines))
+    assert prompt.entries == ((0, BALL), (1, "a cross"), (2, "a ring"))
+    assert [shot.start for shot in prompt.shots] == [0, 2]
+
+
+def test_report_makes_the_run_again(steered, base, tmp_path, capsys):
+    """From nothing: the same latents without a word being typed."""
+    words = base[: base.index("--prompt")]
+    assert generate(words, tmp_path / "again", "--from", str(steered / "report.json")) == 0
+    assert "The same video as in" in capsys.readouterr().out
+
+
+def test_gate_finishes_the_run_without_a_draft(steered, base, tmp_path):
+    """Of a run with the drafter's own context. Catches drafts that are kept without what is handed over."""
+    words = base[: base.index("--prompt")]
+    wanted = ["--from", str(steered / "report.json"), "--gate", "100", "--handover", "1", "--reuse", str(steered)]
+    assert generate(words, tmp_path / "finished", *wanted, "--drafter-context", "own") == 0
+    report = report_in(tmp_path / "finished")
+    assert [block["author"] for block in report["blocks"]] == ["target"] * 4
+    assert [block["seconds"]["draft"] for block in report["blocks"]] == [0.0] * 4
+    assert not any("Nothing of the earlier video" in note for note in report["notes"])
+
+
+def test_private_run_keeps_no_prompt(base, piped, tmp_path):
+    piped("", "a cross", "/end")
+    assert generate(base, tmp_path / "out", "--live", "--private") == 0
+    assert not (tmp_path / "out" / "session.txt").exists()
+    assert all(text.startswith("sha256") for text in prompts_in(tmp_path / "out"))
+
+
+def test_run_that_is_cut_off_can_be_made_into_a_video(base, piped, tmp_path, monkeypatch, capsys):
+    show = terminal.LiveTerminal.show
+
+    def cut_off(self: terminal.LiveTerminal, number: int, *details: object) -> None:
+        show(self, number, *details)
+        if number == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(terminal.LiveTerminal, "show", cut_off)
+    piped("", "a cross")
+    folder = tmp_path / "out"
+    assert generate(base, folder, "--live") == 130
+    session = tmp_path / ".out.live"
+    assert f"the run's 3 blocks are in {session}" in capsys.readouterr().err
+    piped("")
+    assert generate(base, folder, "--live") == 2
+    assert "has a live run that was cut off" in capsys.readouterr().err
+    words = base[: base.index("--prompt")]
+    kept = ["--reuse", str(session), "--blocks", "3", "--prompt-file", str(session / "session.txt")]
+    assert generate(words, folder, *kept, "--forced-blocks", "0", "--policy", "first") == 0
+    assert prompts_in(folder) == [BALL, "a cross", "a cross"]
+    assert all(block["reused"] for block in report_in(folder)["blocks"])
+
+
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        (["--preset", "fast"], "without --preset"),
+        (["--gate", "0"], "without --gate"),
+        (["--budget", "0.5"], "without --budget"),
+        (["--seeds", "1", "2"], "one prompt and one seed"),
+        (["--reuse", "out"], "leave --reuse out"),
+        (["--directions", "t...."], "directions are for two models"),
+    ],
+)
+def test_options_of_two_models_are_refused(base, tmp_path, capsys, more, words):
+    assert generate(base, tmp_path / "out", "--live", *more) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+# --- lines, and the pace
+
+
+@pytest.fixture
+def steering() -> Steering:
+    run = Steering(VideoRequest(blocks=9), read_prompt(BALL), given=0)
+    shot = run.shot()
+    assert shot is not None
+    for block in range(3):
+        run.decide(block, shot, lambda: False)
+        run.count(block + 1, shot)
+    return run
+
+
+@pytest.mark.parametrize(
+    "line, answer",
+    [
+        ("  a cross \n", "from block 4 on: a cross"),
+        ("/cut", "from block 4 on, a new scene"),
+        ("/cut a ring", "from block 4 on, a new scene"),
+        ("/fresh a ring", "from block 4 on, a shot of its own"),
+        ("/again 2", "block 2 once more"),
+        ("/hold", "holds before block 4"),
+        ("/resume", "goes on with block 4"),
+        ("/end", "ends before block 4"),
+        ("\n", ""),
+    ],
+)
+def test_line_is_answered_with_its_block(steering, line, answer):
+    assert ask(steering, line) == answer
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("/stop", "is no command; write /cut"),
+        ("/end now", "is no command"),
+        ("/again", "is no command"),
+        ("/again two", "/again two names no block"),
+        ("/again 9", "choose one of blocks 1 to 3"),
+    ],
+)
+def test_other_lines_are_refused(steering, line, words):
+    with pytest.raises(BadInput, match=words):
+        ask(steering, line)
+
+
+def test_run_waits_where_two_blocks_are_ahead():
+    """Of 0.75 s each. Catches a run that is made to its end while its first block is seen."""
+    now = [100.0]
+    pace = Pace(16.0, clock=lambda: now[0])
+    assert not pace.waits
+    pace.add(12)
+    pace.add(12)
+    assert (pace.ahead, pace.waits) == (1.5, False)
+    pace.add(12)
+    assert (pace.ahead, pace.waits) == (2.25, True)
+    now[0] += 0.75
+    assert not pace.waits
+    now[0] += 60
+    pace.add(12)
+    assert pace.ahead == 0.75
