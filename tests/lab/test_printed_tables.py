@@ -186,6 +186,8 @@ def test_differences_agree_with_their_rows(name):
     file, ways, first = COMPARED[name]
     head, rows = table(name)
     made = Measured(file, [ways.get(row[0], row[0]) for row in rows], first)
+    before = TEXT.split(f"<!-- table {name} -->")[0]
+    assert before.endswith(f"on {len(made.prompts)} prompts:\n\n")
     against = head[2].removeprefix("minus ")
     for route, *cells in rows:
         for place, column in enumerate(head[1::2]):
