@@ -56,8 +56,17 @@ def from_the_second_frame(pieces: Callable[..., Any]) -> Any:
     return wrong
 
 
+def from_the_block_in_the_making(with_prompt: Callable[..., Any]) -> Any:
+    return lambda script, block, text, **words: with_prompt(script, max(block - 1, 0), text, **words)
+
+
 MISTAKES = {
     # --- films
+    "a word is written down for the block in the making": Mistake(
+        "videos/test_live.py::test_recording_has_the_bits_of_the_run[recomputed-2]",
+        "sdvg_core.videos.live.Script.with_prompt",
+        from_the_block_in_the_making,
+    ),
     "a shot draws its noise by its place in the film": Mistake(
         "videos/test_film.py::test_fresh_shot_equals_itself_alone[gate]",
         "sdvg_core.videos.resolve.ResolvedRequest.prepare_run",
