@@ -37,6 +37,10 @@ DEFAULT_LONGEST = 80
 LOOKS_AGAIN = 0.2
 """Seconds after which a run that is held asks again whether it may go on, or must end."""
 KEY_LENGTH = 3
+ENDS_OTHERWISE = (
+    "If the run ends before its clip does, its last block may be a little different when it is made again: a TAEHV "
+    "encodes the end of a clip in its own way, and the Wan VAE does not."
+)
 
 
 # --- the recording
@@ -354,7 +358,7 @@ class LiveFilm:
     ) -> None:
         """Resolve the longest run. `request`: of `live_request`. `start`: of its first shot. `shot`: of a clip.
 
-        Raises `BadInput` for a run that the drafter cannot make.
+        Raises `BadInput` for a run that the drafter cannot make. `notes`: on how exactly it can be made again.
         """
         self._request = replace(with_prompt_lines(request, prompt), shots="")
         self._headers = headers
@@ -371,6 +375,8 @@ class LiveFilm:
             begins = f"shot {late[0].key} begins at block {late[0].start + 1}"
             fault = f"{begins}, and the clip has {count(given, 'block')}"
             raise BadInput(f"{fault}; begin it at block {given + 2} or later, or leave the clip out")
+        # A TAEHV encodes the end of a clip in another way than its middle (measured on the miniature: 0.0012 of 1).
+        self.notes = (ENDS_OTHERWISE,) if restyles and headers.vae.tae_kind else ()
         self.steering = Steering(request, prompt, given)
         self._conditions: dict[tuple[int, str, bool], Condition] = {}
 

@@ -62,7 +62,7 @@ def make_live(
     film = live_film(batch.request, prompt, headers)
     longest = with_prompt_lines(live_request(batch.request, prompt, headers), prompt)
     with plan_videos(replace(batch, request=longest)) as planned:
-        for note in planned.notes:
+        for note in (*planned.notes, *film.notes):
             warn(note)
         if not planned.to_make:
             raise BadInput(f"{planned.folder} has this very video; add --overwrite, or name another --output")

@@ -281,7 +281,10 @@ class Streamer:
             self._check_free()
             asked_to_end = threading.Event()
             stream = LiveStream(
-                self._live_blocks(film, asked_to_end), asked_to_end, film.longest.notes, film.steering
+                self._live_blocks(film, asked_to_end),
+                asked_to_end,
+                (*film.longest.notes, *film.notes),
+                film.steering,
             )
             self._newest = weakref.ref(stream)
         return stream

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,15 +17,16 @@ from torch import Tensor
 from sdvg_core.causal_wan import generator
 from sdvg_core.engine.reuse import PartKeys, Reuse, Store
 from sdvg_core.errors import BadInput
+from sdvg_core.files.video import write_mp4
 from sdvg_core.loading.headers import check_models
 from sdvg_core.loading.load import load_encoder, load_models
-from sdvg_core.pocket.trained_set import pocket_options
+from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import ClipFile, VideoRequest
 from sdvg_core.settings.route import Budget, First, Gate, Route
 from sdvg_core.text.prompts import PromptSchedule, read_prompt
 from sdvg_core.videos.film import resolve_film
-from sdvg_core.videos.live import LiveFilm, Recording, Steering, live_film
+from sdvg_core.videos.live import ENDS_OTHERWISE, LiveFilm, Recording, Steering, live_film
 from sdvg_core.videos.stream import LiveStream, StreamBlock, Streamer
 
 BALL = "a big blue ball drifts right from the left over sand"
@@ -359,6 +361,40 @@ def test_target_of_another_block_length_is_refused(files, streamer):
     finished = replace(recording.request, route=Route(First(1)))
     with pytest.raises(BadInput, match="blocks of 3 latent frames, and the target makes 1"):
         resolve_film(finished, check_models(files, framewise))
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    write_mp4(path, torch.rand(57, 3, 32, 32, generator=torch.Generator().manual_seed(0)), 16.0)
+    return path
+
+
+@pytest.mark.parametrize("start", ["restyle", "continue_from"])
+def test_clip_that_outlasts_the_run_is_made_again(streamer, clip, start):
+    """By the Wan VAE, whose latents do not depend on what comes later; of a TAEHV a note says that they do."""
+    film = Film()
+    strength = {"strength": "strong"} if start == "restyle" else {}
+    request = replace(REQUEST, blocks=4, **{start: clip}, **strength)
+    with streamer.live(request, BALL) as stream:
+        for block in stream:
+            film.show(block)
+            if block.number == 2:
+                stream.steer(CROSS)
+            if block.number == 3:
+                stream.end()
+    recording = stream.recording
+    assert recording is not None
+    assert recording.request.blocks == 3
+    assert film.kept(recording).equal(made_again(streamer, recording))
+    assert ENDS_OTHERWISE not in stream.notes
+
+
+def test_fast_decoder_is_said_to_end_a_clip_otherwise(clip):
+    headers = check_models(replace(trained_set(), vae=pocket_fast_vae()), pocket_options())
+    request = VideoRequest(blocks=4, width=64, height=64)
+    assert live_film(replace(request, restyle=clip), read_prompt(BALL), headers).notes == (ENDS_OTHERWISE,)
+    assert live_film(request, read_prompt(BALL), headers).notes == ()
 
 
 # --- finished by the target
