@@ -6,8 +6,10 @@ import pytest
 
 from lab.research import looks
 from lab.research.looks import (
+    CHOSEN,
     MEASURED,
     ONE_MORE,
+    ROWS,
     TWO_MORE,
     Look,
     add_row,
@@ -17,7 +19,7 @@ from lab.research.looks import (
     training_prompts,
 )
 from lab.research.routers import seeded
-from lab.research.tables import best_placed, table_of
+from lab.research.tables import CHOOSING, best_placed, table_of
 from lab.research.world import held_out_prompts, is_held_out
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
@@ -157,3 +159,13 @@ def test_best_placed_are_near_balanced(tmp_path):
             add_row(file, row(way, prompt) | {"quality": quality + prompt, "last_block_at_its_place": placed})
     assert best_placed(table_of(file), 2) == ["edge", "near"]
     assert best_placed(table_of(file), 5) == ["edge", "near", "poor"]
+
+
+def test_places_were_chosen_by_the_rule():
+    """Catches: routes that go on, or a winner, by another figure than the rule's."""
+    file = ROWS / "places.csv"
+    everything = table_of(file, [way.name for way in MEASURED["places"].ways], CHOOSING)
+    assert {*best_placed(everything, 3)} == {way.name for way in CHOSEN}
+    whole = table_of(file, ["balanced", *(way.name for way in CHOSEN)])
+    assert len(whole.prompts) == 200
+    assert best_placed(whole, 1) == ["at-3@2+5"]
