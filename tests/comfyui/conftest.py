@@ -173,6 +173,38 @@ def empty_store(monkeypatch):
 
 
 @pytest.fixture(scope="module")
+def output_folder(tmp_path_factory):
+    """A folder that ComfyUI takes for its output, where locks are written."""
+    import folder_paths  # ComfyUI's, which has to be started before
+
+    folder = tmp_path_factory.mktemp("output")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(folder_paths, "get_output_directory", lambda: str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def kept(parts):
+    """The lock of the first blocks of a video, its frames and its latents."""
+    from host_run import KEEP, SamplerRun, make_job
+    from sdvg_pack.nodes.host import reuse
+    from sdvg_pack.sdvg_core.engine.reuse import Store
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reuse, "STORE", Store(0))
+        video = SamplerRun(make_job(parts))
+    return video.lock(KEEP), video.frames, video.latents
+
+
+@pytest.fixture
+def restart(monkeypatch):
+    """A function after which no page shows any run that was made before."""
+    from sdvg_pack.nodes.page.live import RUNS
+
+    return lambda: monkeypatch.setattr(RUNS, "now", list)
+
+
+@pytest.fixture(scope="module")
 def newest_runs():
     """Of each node only the newest run is remembered; how many before it, test_host_reuse.py says."""
     from sdvg_pack.nodes.page.live import RUNS

@@ -15,9 +15,11 @@ from comfy.model_patcher import ModelPatcher
 from host_tiny import generator_of, load_model, load_vae, random_weights
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.model import attach_origin
-from sdvg_pack.nodes.host.sockets import HostScorer, PromptEntry, RouterValue, load_host_scorer
+from sdvg_pack.nodes.host.sockets import HostScorer, PromptEntry, RouterValue, StartValue, load_host_scorer
+from sdvg_pack.nodes.page.kept import find_locks
 from sdvg_pack.nodes.run import run_job
 from sdvg_pack.nodes.sampler import OF_REQUEST
+from sdvg_pack.nodes.start import EXTEND
 from sdvg_pack.sdvg_core.report.run_report import RunReport
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from sdvg_pack.sdvg_core.settings.execution import Execution
@@ -108,6 +110,37 @@ def video_of(job):
     """Run a job."""
     frames, latent, report, *_ = run_job(job)
     return frames, latent["samples"], report
+
+
+class SamplerRun:
+    """A run of the sampler. `locks`: blocks that are locked, as text."""
+
+    def __init__(self, job, locks=""):
+        self.frames, self.latent, self.report, self.live, self.sound = run_job(job, locks)
+        self.latents = self.latent["samples"]
+
+    def lock(self, blocks):
+        """Return the lock of its first blocks, as text."""
+        return f"{blocks}:{self.live.done['digests'][blocks - 1]}"
+
+
+KEEP = 4
+"""Blocks that the fixture `kept` locks."""
+
+
+def find_lock(text):
+    """Return the blocks that a lock of the first shot names."""
+    (blocks,) = find_locks(text).values()
+    return blocks
+
+
+def starts(latents):
+    """What a run may begin with, by the sampler's inputs."""
+    return {
+        "start_image": torch.rand(1, 32, 32, 3),
+        "start": StartValue(torch.rand(9, 32, 32, 3), EXTEND, "", "IMAGE"),
+        "continue_from": {"samples": latents[:, :, :4]},
+    }
 
 
 def same_video(one, other):

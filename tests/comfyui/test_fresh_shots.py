@@ -6,10 +6,9 @@ That the core makes such films is proved in tests/videos/test_film.py; here is w
 import zlib
 from dataclasses import replace
 
-import folder_paths
 import pytest
 import torch
-from host_run import make_job, with_inputs
+from host_run import SamplerRun, make_job, with_inputs
 from host_tiny import generator_of
 from sdvg_pack.nodes.host.conditioning import with_lines, with_text
 from sdvg_pack.nodes.host.sockets import PICTURE, ClipValue, PromptEntry, StartValue
@@ -43,11 +42,11 @@ def film_job(parts, text=FILM, directions=DIRECTIONS, **changes):
     return with_inputs(job, directions=directions)
 
 
-class Film:
-    """What a sampler gives. `shots`: latents by key of the shot."""
+class Film(SamplerRun):
+    """A run of the sampler. `shots`: latents by key of the shot."""
 
     def __init__(self, job, locks=""):
-        self.frames, self.latent, self.report, self.live, self.sound = run_job(job, locks)
+        super().__init__(job, locks)
         begins = shots_in(self.latent, self.latent["samples"])
         stops = [*(shot.first for shot in begins[1:]), None]
         self.shots = {
@@ -59,15 +58,6 @@ class Film:
     def numbers(self):
         """Return the numbers of the blocks that were made, as the report has them."""
         return [self.report.number_of(record) for record in self.report.blocks]
-
-
-@pytest.fixture(scope="module")
-def output(tmp_path_factory):
-    """A folder for locks."""
-    folder = tmp_path_factory.mktemp("output")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(folder_paths, "get_output_directory", lambda: str(folder))
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +106,7 @@ def test_report_knows_the_shots(film):
 
 
 @pytest.mark.parametrize("key", SHOTS)
-def test_locked_shot_stays_whatever_else_changes(parts, film, output, key):
+def test_locked_shot_stays_whatever_else_changes(parts, film, output_folder, key):
     """Catches: a lock of one shot that is taken for another's; blocks numbered without those before."""
     first, stop = SHOTS[key]
     locks = f"{key[1:]}={stop - first - 1}:{film.live.done['digests'][stop - 2]}"
@@ -133,7 +123,7 @@ def test_locked_shot_stays_whatever_else_changes(parts, film, output, key):
     assert changed.live.done["blocks"] == changed.live.done["of"] == 8 - len(locked)
 
 
-def test_film_that_is_locked_whole_calls_no_model(parts, film, output):
+def test_film_that_is_locked_whole_calls_no_model(parts, film, output_folder):
     """Catches: a shot that is made again though all of it is locked."""
     digests = film.live.done["digests"]
     locks = f"2:{digests[1]}, b=3:{digests[4]}, d=3:{digests[7]}"
@@ -155,12 +145,12 @@ def test_film_that_is_locked_whole_calls_no_model(parts, film, output):
         ("B=1:{0}", "lock blocks on the strip"),
     ],
 )
-def test_wrong_locks_are_refused(parts, film, output, locks, fault):
+def test_wrong_locks_are_refused(parts, film, output_folder, locks, fault):
     with pytest.raises(BadInput, match=fault):
         run_job(film_job(parts), locks.format(*film.live.done["digests"]))
 
 
-def test_lock_of_the_first_shot_follows_it(parts, film, output):
+def test_lock_of_the_first_shot_follows_it(parts, film, output_folder):
     """Catches: a lock that is the first shot's by its place, after another shot has moved there."""
     text = "1 fresh #b: a blue ring\n2 fresh #0: a red ball"
     moved = Film(film_job(parts, text, "ttd", seed=5), f"0=2:{film.live.done['digests'][1]}")
@@ -186,7 +176,7 @@ def test_clip_of_shots_goes_on_with_its_last(parts, film):
     assert shots_in(longer.latent, longer.latent["samples"])[0].shot.key == "#d"
 
 
-def test_locked_continuation_keeps_the_noise_of_its_shot(parts, film, output):
+def test_locked_continuation_keeps_the_noise_of_its_shot(parts, film, output_folder):
     """Catches: blocks after a lock that lose the key of the LATENT's last shot."""
     short = Film(film_job(parts, directions=DIRECTIONS[:6]))
     job = film_job(parts, "a green box", "td", continue_from=short.latent)

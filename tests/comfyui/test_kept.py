@@ -1,95 +1,36 @@
 """Kept blocks, and runs that end before their last block: bit for bit what a run from nothing makes."""
 
-import errno
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import comfy.model_management
-import folder_paths
 import pytest
 import torch
-from host_run import make_job, with_inputs
-from sdvg_pack.nodes.host import reuse
+from host_run import KEEP, SamplerRun, find_lock, make_job, starts, with_inputs
 from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.nodes.host.sockets import PICTURE, RouterValue, StartValue
 from sdvg_pack.nodes.page import kept as store
-from sdvg_pack.nodes.page.kept import find_locks
 from sdvg_pack.nodes.page.live import RUNS
 from sdvg_pack.nodes.page.routes import answer_keep
 from sdvg_pack.nodes.report import RouteReport
 from sdvg_pack.nodes.run import run_job
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.nodes.start import EXTEND
-from sdvg_pack.sdvg_core.engine.reuse import Store
 from sdvg_pack.sdvg_core.engine.types import Span
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.report.run_report import report_from_dict
 from sdvg_pack.sdvg_core.settings.context import get_preset
 from sdvg_pack.sdvg_core.settings.route import Budget, First, Route, Stride, TargetOnly
-from sdvg_pack.sdvg_core.weights.latents import load_latents, save_latents
-from torch import Tensor
 
 from tests.support.thinned import in_turn
 
-pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
-KEEP = 4
-Kept = tuple[str, Tensor, Tensor]
-
-
-def find_lock(text):
-    """Return the blocks that a lock of the first shot names."""
-    (blocks,) = find_locks(text).values()
-    return blocks
-
-
-@pytest.fixture(scope="module", autouse=True)
-def output(tmp_path_factory):
-    """A folder for what is written."""
-    folder = tmp_path_factory.mktemp("output")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(folder_paths, "get_output_directory", lambda: str(folder))
-        yield
-
-
-@pytest.fixture(scope="module")
-def kept(parts):
-    """What names the first blocks of a video, its frames and its latents."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reuse, "STORE", Store(0))
-        frames, latent, _, live, _ = run_job(make_job(parts))
-    return text_of(live, KEEP), frames, latent["samples"]
-
-
-def text_of(live, blocks):
-    """What names the first blocks of a finished run."""
-    return f"{blocks}:{live.done['digests'][blocks - 1]}"
-
-
-def folder():
-    return Path(folder_paths.get_output_directory()) / store.FOLDER
-
-
-class Made:
-    """What a sampler gives."""
-
-    def __init__(self, frames, latent, report, live, sound):
-        self.frames = frames
-        self.latents = latent["samples"]
-        self.report = report
-        self.live = live
-
-
-@pytest.fixture
-def restart(monkeypatch):
-    """A function after which no page shows any run that was made before."""
-    return lambda: monkeypatch.setattr(store.RUNS, "now", list)
+pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store", "output_folder")]
 
 
 def test_blocks_after_a_lock_stay_the_same(parts, kept):
     """Catches: a block after the lock that is made from another history, or a lock that nothing is said of."""
     text, frames, latents = kept
-    locked = Made(*run_job(make_job(parts), text))
+    locked = SamplerRun(make_job(parts), text)
     assert torch.equal(locked.frames, frames)
     assert torch.equal(locked.latents, latents)
     assert [record.span.index for record in locked.report.blocks] == list(range(KEEP, 9))
@@ -107,25 +48,12 @@ def test_locked_blocks_stay_whatever_else_changes(parts, kept):
     """And the directions and takes of the others are theirs. Catches: takes that are off by one at the lock."""
     text, _, latents = kept
     changed = with_inputs(make_job(parts, prompt=3), seed=77, takes="4:3, 5:4, 6:2", directions="dddd.t...")
-    locked = Made(*run_job(changed, text))
+    locked = SamplerRun(changed, text)
     count = 3 * KEEP
     assert torch.equal(locked.latents[:, :, :count], latents[:, :, :count])
     assert not torch.equal(locked.latents[:, :, count:], latents[:, :, count:])
     assert [record.span.take for record in locked.report.blocks] == [4, 2, 1, 1, 1]
     assert locked.report.blocks[1].decision.reason.name == "DIRECTED_TARGET"
-
-
-def test_lock_is_on_disk_once_asked_for(parts, restart):
-    """Kind: what is promised is on the disk before it is shown. Nothing ran between the lock and a restart."""
-    shown = Made(*run_job(make_job(parts, seed=5)))
-    text = text_of(shown.live, 2)
-    answer = answer_keep({"blocks": text})
-    assert text[2:] in {path.stem for path in folder().iterdir()}
-    assert json.loads(answer.text)["bytes"] == sum(path.stat().st_size for path in folder().iterdir())
-    restart()
-    locked = Made(*run_job(make_job(parts, seed=6), text))
-    assert torch.equal(locked.latents[:, :, :6], shown.latents[:, :, :6])
-    assert not torch.equal(locked.latents[:, :, 6:], shown.latents[:, :, 6:])
 
 
 def test_lock_of_blocks_that_are_gone_is_refused():
@@ -141,121 +69,12 @@ def test_lock_of_no_blocks_is_refused(question):
     assert "to lock blocks" in answer.text
 
 
-@pytest.fixture(scope="module")
-def written(parts, kept):
-    """The file of `kept`, which the next run writes."""
-    run_job(replace(make_job(parts), until_block=KEEP + 1), kept[0])
-    return folder() / f"{kept[0].split(':')[1]}.safetensors"
-
-
-@pytest.fixture
-def lock(written, restart):
-    """That file, whose run no page shows any more; whole again afterwards."""
-    restart()
-    whole = written.read_bytes()
-    yield written
-    written.write_bytes(whole)
-
-
-def altered(latents, at):
-    """Return the latents with the last bit of one number changed, in latent frame `at`."""
-    bits = latents.clone().view(torch.int32)
-    bits[0, 0, at, 0, 0] ^= 1
-    return bits.view(torch.float32)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        0,
-        5,
-        3 * KEEP - 1,
-        {"width": 64},
-        {"width": None},
-        {"height": [32]},
-        {"from_pixels": 3},
-        {"start_image_frames": 1},
-        {"clip": "0123456789abcdef"},
-    ],
-    ids=str,
-)
-def test_altered_lock_is_refused(kept, lock, change):
-    """The kind: a file that is taken by its name. Catches: other latents under a lock's name, by one bit."""
-    saved = load_latents(lock)
-    if isinstance(change, int):
-        save_latents(lock, altered(saved.latents, change), saved.metadata)
-    else:
-        save_latents(lock, saved.latents, {**saved.metadata, **change})
-    with pytest.raises(BadInput, match=f"{lock.name} is not the lock of 4 blocks"):
-        find_lock(kept[0])
-
-
-@pytest.mark.parametrize("share", [0, 0.5, 0.99])
-def test_damaged_lock_says_how_to_lock_again(kept, lock, share):
-    """As a lost lock does. Catches: a lock that is to be fetched again, as if it were a model."""
-    whole = lock.read_bytes()
-    lock.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(BadInput, match=f"output/sdvg/kept/{lock.name}.* is damaged; unlock, press Run"):
-        find_lock(kept[0])
-
-
-def test_lock_named_for_other_blocks_is_refused(kept, lock):
-    """Catches: the lock of another video, renamed to this one's; one of four blocks taken for one of two."""
-    other = store._path("0123456789abcdef")
-    other.write_bytes(lock.read_bytes())
-    try:
-        for text in ("4:0123456789abcdef", f"2:{lock.stem}", f"999999:{lock.stem}"):
-            with pytest.raises(BadInput, match=f"is not the lock of {text.split(':')[0]} blocks"):
-                find_lock(text)
-    finally:
-        other.unlink()
-
-
-def test_lock_is_proved_by_its_digest_alone(kept, lock):
-    """Not by what its file says of its blocks."""
-    latents = load_latents(lock).latents.clone()
-    save_latents(lock, latents, {"width": 32, "height": 32, "blocks": 5, "digest": "older"})
-    blocks = find_lock(kept[0])
-    assert (blocks.blocks, blocks.width, blocks.height) == (4, 32, 32)
-    assert torch.equal(blocks.latents, latents)
-
-
-def test_locking_again_mends_an_altered_file(kept, lock):
-    """Catches: a file that is there already, taken for the lock."""
-    whole = lock.read_bytes()
-    blocks = find_lock(kept[0])
-    latents = blocks.latents.clone()
-    save_latents(lock, altered(latents, 7), load_latents(lock).metadata)
-    store.write_kept(replace(blocks, latents=latents))
-    assert lock.read_bytes() == whole
-
-
-def starts(latents):
-    """What a run may begin with, by the sampler's inputs."""
-    return {
-        "start_image": torch.rand(1, 32, 32, 3),
-        "start": StartValue(torch.rand(9, 32, 32, 3), EXTEND, "", "IMAGE"),
-        "continue_from": {"samples": latents[:, :, :4]},
-    }
-
-
-@pytest.mark.parametrize("start", ["start_image", "start", "continue_from"])
-def test_lock_after_a_start_is_read_from_disk(parts, kept, restart, start):
-    """With the frames before its first block. The kind: all that a digest is made of comes back from the disk."""
-    job = replace(with_inputs(make_job(parts), blocks=6), **{start: starts(kept[2])[start]})
-    whole = Made(*run_job(job))
-    text = text_of(whole.live, 2)
-    run_job(job, text)
-    restart()
-    assert torch.equal(Made(*run_job(job, text)).latents, whole.latents)
-
-
 @pytest.mark.parametrize("start", ["start_image", "start", "continue_from", ""])
 def test_start_that_a_lock_replaces_is_noted(parts, kept, start):
     """The kind: an input that another one makes moot. Catches: a picture that is wired, changed, and not read."""
     text, frames, latents = kept
     job = replace(make_job(parts), **({start: starts(latents)[start]} if start else {}))
-    locked = Made(*run_job(job, text))
+    locked = SamplerRun(job, text)
     assert torch.equal(locked.frames, frames)
     assert (store.UNREAD in locked.report.notes) == bool(start)
 
@@ -280,12 +99,12 @@ def begun_with(job, start, latents):
 
 def run_then_lock(job, blocks, restart):
     """Return a run and the one after it with its first blocks locked. `restart`: the server's, in between."""
-    shown = Made(*run_job(job))
-    text = text_of(shown.live, blocks)
+    shown = SamplerRun(job)
+    text = shown.lock(blocks)
     if restart:
         answer_keep({"blocks": text})
         restart()
-    return shown, Made(*run_job(job, text))
+    return shown, SamplerRun(job, text)
 
 
 def assert_same_film(made, expected):
@@ -309,32 +128,32 @@ def test_lock_shows_the_video_of_the_run_before(parts, kept, restart, start, res
 def test_lock_refuses_another_clip_than_its_own(parts, kept, start, other):
     """Catches: the old clip in the video, or its decoding, where another one or none is wired."""
     job = with_inputs(make_job(parts), blocks=3)
-    shown = Made(*run_job(begun_with(job, start, kept[2])))
+    shown = SamplerRun(begun_with(job, start, kept[2]))
     with pytest.raises(BadInput, match="another clip"):
-        run_job(begun_with(job, other, kept[2]) if other else job, text_of(shown.live, 2))
+        run_job(begun_with(job, other, kept[2]) if other else job, shown.lock(2))
 
 
 def test_lock_refuses_a_clip_changed_by_one_value(parts, kept):
     """Catches: a clip known by its length or its first frame alone."""
     job = begun_with(with_inputs(make_job(parts), blocks=3), 10, kept[2])
-    shown = Made(*run_job(job))
+    shown = SamplerRun(job)
     images = job.start.images.clone()
     images[9, 20, 16, 0] += 0.5
     with pytest.raises(BadInput, match="another clip"):
-        run_job(replace(job, start=replace(job.start, images=images)), text_of(shown.live, 2))
+        run_job(replace(job, start=replace(job.start, images=images)), shown.lock(2))
 
 
 def test_lock_without_a_hash_of_its_clip_loads(parts, kept, restart):
     """Catches: files of earlier versions, which do not know their clip, no longer found or refused."""
     job = begun_with(with_inputs(make_job(parts), blocks=3), 10, kept[2])
-    shown = Made(*run_job(job))
-    blocks = find_lock(text_of(shown.live, 2))
+    shown = SamplerRun(job)
+    blocks = find_lock(shown.lock(2))
     spans = (Span(1, 4, 3), Span(2, 7, 3))
     (_, older) = store.beginnings_of(blocks.latents, spans, (32, 32), blocks.lead).values()
     assert older.digest != blocks.digest
     store.write_kept(older)
     restart()
-    locked = Made(*run_job(job, f"2:{older.digest}"))
+    locked = SamplerRun(job, f"2:{older.digest}")
     assert torch.equal(locked.latents, shown.latents)
     assert len(locked.frames) == 1 + 4 * 12
     assert store.UNREAD in locked.report.notes
@@ -363,11 +182,11 @@ def test_run_without_new_blocks_shows_the_locked_film(parts, kept, restart, star
 def test_locked_film_loads_the_decoder_alone(parts, monkeypatch, route):
     """Catches: a model loaded, checked or reported for a block that nobody makes: the one after the film's last."""
     job = with_inputs(make_job(parts, router=RouterValue(route, parts.scorer)), blocks=KEEP)
-    shown = Made(*run_job(job))
+    shown = SamplerRun(job)
     comfy.model_management.unload_all_models()
     loaded = []
     monkeypatch.setattr(comfy.model_management, "load_models_gpu", lambda patchers, **_: loaded.extend(patchers))
-    locked = Made(*run_job(job, text_of(shown.live, KEEP)))
+    locked = SamplerRun(job, shown.lock(KEEP))
     assert [patcher is parts.vae.patcher for patcher in loaded] == [True]
     assert torch.equal(locked.frames, shown.frames)
     assert (locked.report.settings["drafter"], locked.report.settings["target"]) == (None, None)
@@ -377,16 +196,16 @@ def test_locked_film_loads_the_decoder_alone(parts, monkeypatch, route):
 def test_locked_film_is_shown_whatever_the_route(parts, route):
     """Catches: a route that is refused for a block which nobody asked for."""
     job = make_job(parts, router=RouterValue(route, parts.scorer))
-    shown = Made(*run_job(job))
-    locked = Made(*run_job(job, text_of(shown.live, 9)))
+    shown = SamplerRun(job)
+    locked = SamplerRun(job, shown.lock(9))
     assert torch.equal(locked.frames, shown.frames)
 
 
 def test_report_of_a_locked_film_is_drawn(parts):
     """Catches: a report that cannot be drawn, summed up or read again without a block."""
     job = with_inputs(make_job(parts), blocks=KEEP)
-    shown = Made(*run_job(job))
-    locked = Made(*run_job(job, text_of(shown.live, KEEP)))
+    shown = SamplerRun(job)
+    locked = SamplerRun(job, shown.lock(KEEP))
     picture, record = RouteReport.execute(report=locked.report).args
     assert picture.shape[0] == 1
     report = report_from_dict(json.loads(record))
@@ -400,26 +219,11 @@ def test_lock_of_one_frame_is_no_picture(parts):
     drafter = attach_origin(parts.drafter.clone(), preset=preset)
     target = attach_origin(parts.target.clone(), preset=preset)
     job = replace(make_job(parts, script="ddd"), drafter=drafter, target=target)
-    shown = Made(*run_job(job))
-    locked = Made(*run_job(job, text_of(shown.live, 1)))
+    shown = SamplerRun(job)
+    locked = SamplerRun(job, shown.lock(1))
     assert torch.equal(locked.frames, shown.frames)
     assert torch.equal(locked.latents, shown.latents)
     assert [made.live.begin["block_length"] for made in (shown, locked)] == [1, 1]
-
-
-def test_full_disk_leaves_no_half_lock(parts, kept, tmp_path, monkeypatch):
-    """Catches: the system's own error, and half a file that is found later."""
-
-    def fill(path, *_):
-        path.write_bytes(b"half")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
-    monkeypatch.setattr(store, "save_latents", fill)
-    *_, live, _ = run_job(make_job(parts))
-    with pytest.raises(BadInput, match="No space left on device"):
-        run_job(make_job(parts), text_of(live, KEEP))
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 REFUSED = [
@@ -445,8 +249,8 @@ def test_lock_that_cannot_be_used_is_refused(parts, kept, change, text, words):
 def test_shortened_run_is_the_beginning_of_the_whole(parts):
     """As a take is made to compare. Catches: a budget spent on five blocks in place of nine."""
     job = make_job(parts, router=RouterValue(Budget(0.5), parts.scorer))
-    whole = Made(*run_job(job))
-    part = Made(*run_job(replace(job, until_block=5)))
+    whole = SamplerRun(job)
+    part = SamplerRun(replace(job, until_block=5))
     assert torch.equal(part.latents, whole.latents[:, :, :15])
     decisions = [[record.decision for record in made.report.blocks] for made in (part, whole)]
     assert decisions[0] == decisions[1][:5]
@@ -455,15 +259,15 @@ def test_shortened_run_is_the_beginning_of_the_whole(parts):
 def test_locked_run_can_be_locked_further(parts, kept):
     """Catches digests of the new blocks alone, or others than those of a run from nothing."""
     text, frames, _ = kept
-    locked = Made(*run_job(make_job(parts), text))
-    assert locked.live.done["digests"] == Made(*run_job(make_job(parts))).live.done["digests"]
-    further = Made(*run_job(make_job(parts), text_of(locked.live, 6)))
+    locked = SamplerRun(make_job(parts), text)
+    assert locked.live.done["digests"] == SamplerRun(make_job(parts)).live.done["digests"]
+    further = SamplerRun(make_job(parts), locked.lock(6))
     assert torch.equal(further.frames, frames)
 
 
 def test_take_after_a_lock_makes_its_block_alone(parts, kept):
     """Catches: a take that makes the whole rest of the video."""
-    part = Made(*run_job(replace(make_job(parts), until_block=KEEP + 1), kept[0]))
+    part = SamplerRun(replace(make_job(parts), until_block=KEEP + 1), kept[0])
     assert [record.span.index for record in part.report.blocks] == [KEEP]
 
 
@@ -476,9 +280,9 @@ def test_take_of_no_new_block_is_refused(block, parts, kept):
 
 def test_take_of_a_locked_film_is_refused(parts):
     """Catches: a take of a film that has no block to make."""
-    shown = Made(*run_job(make_job(parts)))
+    shown = SamplerRun(make_job(parts))
     with pytest.raises(BadInput, match="every block is locked"):
-        run_job(replace(make_job(parts), until_block=9), text_of(shown.live, 9))
+        run_job(replace(make_job(parts), until_block=9), shown.lock(9))
 
 
 def test_blocks_on_the_screen_stay_lockable(parts):
@@ -488,8 +292,8 @@ def test_blocks_on_the_screen_stay_lockable(parts):
     latents of all runs of a day held in memory.
     """
     job = make_job(parts, script="ta", size=(16, 16))
-    shown = Made(*run_job(replace(job, node_id="shown"))).live
-    runs = [Made(*run_job(with_inputs(job, node_id="busy", takes=f"2:{take}"))).live for take in range(2, 22)]
+    shown = SamplerRun(replace(job, node_id="shown")).live
+    runs = [SamplerRun(with_inputs(job, node_id="busy", takes=f"2:{take}")).live for take in range(2, 22)]
     for newest in (shown, runs[-1]):
         for number, digest in enumerate(newest.done["digests"], 1):
             blocks = find_lock(f"{number}:{digest}")
