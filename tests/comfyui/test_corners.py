@@ -204,8 +204,8 @@ def test_values_of_another_choice_are_reset_and_told(page):
     assert any("policy" in str(message) for message in page["wrong"]["messages"])
 
 
-def test_a_bypassed_sampler_is_named(page):
-    """Catches: 'required input is missing' where the node that gives it is bypassed."""
+def test_strip_says_that_its_sampler_is_bypassed(page):
+    """When a report needs it. Catches: the report's 'required input is missing', which names no cause."""
     assert "bypassed" in page["bypassed"]
 
 

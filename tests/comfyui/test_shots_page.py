@@ -23,12 +23,12 @@ def of_cards(seen, name):
 
 
 def test_one_shot_has_a_card_on_request(page):
-    """A video with one prompt is no higher than before."""
+    """A button shows it, and hides it again. Catches: a node that keeps the room of cards that are hidden."""
     assert (page["one"]["button"][1], of_cards(page["one"], "seen")) == ("false", [False])
     assert (page["opened"]["button"][1], of_cards(page["opened"], "seen")) == ("true", [True])
     assert (page["closed"]["button"][1], set(of_cards(page["closed"], "seen"))) == ("false", {False})
     assert page["three"]["height"] >= page["one"]["height"]
-    assert page["closed"]["height"] < page["again"]["height"], "the node gives the cards' room back"
+    assert page["closed"]["height"] < page["second run"]["height"], "with the three cards shown"
 
 
 def test_text_edits_show_in_the_cards(page):
@@ -126,8 +126,8 @@ def test_shot_shows_its_picture_and_is_locked(page):
         "clone (remakes blocks 7 to 12)",
         "remove (remakes blocks 4 to 6)",
     ]
-    assert page["again"]["outcomes"][:3] == ["given"] * 3
-    assert "3 from an earlier run" in page["again"]["legend"], "blocks 4 to 6 are as they were"
+    assert page["second run"]["outcomes"][:3] == ["given"] * 3
+    assert "3 from an earlier run" in page["second run"]["legend"], "blocks 4 to 6 are as they were"
 
 
 def test_words_typed_on_a_card_are_forecast(page):

@@ -200,8 +200,8 @@ class PromptOfBefore(RecomputedContext):
         return super().prepare(model, history, span, before, size)
 
 
-def test_its_context_keeps_the_old_prompt(theirs, krea, measured):
-    """At a change of prompt."""
+def test_krea_passes_context_under_the_old_prompt(theirs, krea, measured):
+    """In the first block of a new prompt, so that ours differs there; with the prompt of before it is the same."""
     prompts = {"blocks": 6, "prompts": lambda block: SECOND if block > FADE else FIRST}
     apart = per_block(video(krea, **prompts)[0], theirs["cases"]["fade"]["latents"])
     assert max(apart[: FADE + 1]) < AGREES

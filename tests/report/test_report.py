@@ -321,7 +321,7 @@ def test_reader_and_schema_allow_the_same_counts(name):
 
 
 @pytest.mark.parametrize("text", ["", '{"schema_version": NaN}', "\udcff"], ids=["empty", "nan", "bytes"])
-def test_a_file_that_is_no_json_is_refused(tmp_path, text):
+def test_report_that_is_no_json_is_refused(tmp_path, text):
     (tmp_path / "report.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(BadInput, match=r"give the report\.json of a run"):
         read_report(tmp_path / "report.json")

@@ -45,7 +45,7 @@ main(async (page, options) => {
   await page.keyboard.press("Enter");
   await run(page);
   await quiet(page);
-  const again = await look(page);
+  const secondRun = await look(page);
   await page.locator(".sdvg-shots-button").click();
   await quiet(page);
   const closed = await look(page);
@@ -55,7 +55,7 @@ main(async (page, options) => {
   const names = await page.evaluate(nameAll);
   const counts = await count(page);
   await write(page, TEXT);
-  const seen = { one, opened, three, edits, undone, beside, after, disordered, made, draft, tau, shortened, kept, again, closed, chosen, names, counts };
+  const seen = { one, opened, three, edits, undone, beside, after, disordered, made, draft, tau, shortened, kept, "second run": secondRun, closed, chosen, names, counts };
   return { ...seen, renderers: await switchRenderers(page) };
 });
 
