@@ -110,6 +110,19 @@ def test_shot_obeys_its_part_of_the_control(words, written, tmp_path, origin, fr
     assert torch.equal(shown[:, 9:], alone)
 
 
+def test_shot_after_a_joined_one_obeys_its_part(words, tmp_path):
+    """A shot from another shows three frames more than one afresh. Catches: the control after it three frames early."""
+    clip = tmp_path / "long.mp4"
+    write_mp4(clip, torch.rand(30, 3, 64, 64, generator=torch.Generator().manual_seed(2)), fps=16)
+    lines = f"1: {PROMPT}\n2 fresh #a from #0: {PROMPT}\n3 fresh #b: {PROMPT}"
+    film = override(words, "--control", str(clip), "--prompt", lines, "--blocks", "3")
+    assert main([*film, "--output", str(tmp_path / "film")]) == 0
+    part = pictures(clip, tmp_path / "part", 21, 30)
+    alone = override(words, "--control", str(part), "--prompt", f"1 fresh #b: {PROMPT}", "--blocks", "1")
+    assert main([*alone, "--output", str(tmp_path / "alone")]) == 0
+    assert torch.equal(latents(tmp_path / "film")[:, :, -3:], latents(tmp_path / "alone"))
+
+
 def test_video_has_the_sound_of_its_control(words, tmp_path):
     control = tone(tmp_path / "control.mkv", "flac")
     assert main(override(words, "--control", str(control), "--output", str(tmp_path / "out"))) == 0

@@ -41,13 +41,24 @@ def test_pieces_decode_like_the_layers_description(codec, weights):
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_latent_that_is_not_finite_decodes_to_nan(codec, value):
-    """Catches: an infinite latent that the limit of latents makes an ordinary one, or the last clamp white."""
+    """Catches: an infinite latent that the limit of latents makes an ordinary one."""
     latents = random_latents(2)
     latents[0, 3, 1, 2, 2] = value
     frames, _ = codec.decode(latents)
     assert frames[:, 0].isfinite().all()
     assert frames[:, 1:].isnan().any()
     assert not frames.isinf().any()
+
+
+def test_colour_that_overflows_is_nan(weights):
+    """Of finite weights. Catches: infinity that the last clamp makes white, so that the run goes on."""
+    largest = torch.finfo(torch.float32).max
+    last = {name: weights[name].clone() for name in ("decoder.22.weight", "decoder.22.bias")}
+    for weight in last.values():
+        weight[1] = largest
+    frames, _ = codec_of({**weights, **last}).decode(random_latents(2))
+    assert frames[:, :, 1].isnan().all()
+    assert frames[:, :, [0, 2]].isfinite().all()
 
 
 def test_kind_decides_which_latents_the_network_sees(weights):

@@ -6,6 +6,7 @@ from typing import get_args
 
 import pytest
 import torch
+from diffusers import AutoencoderKLWan
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanRMS_norm
 from tae_parts import codec_of as tae_codec_of
 from tae_parts import random_tae
@@ -28,10 +29,18 @@ from vae_parts import (
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.planes import PlanarNorm
 from sdvg_core.decoders.taehv import TaehvCodec
-from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.decoders.wan_vae import WAN_MEAN, WAN_STD, WanCodec
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.execution import VaeLayers
 from tests.support.tiny import can_compile
+
+
+def test_latents_have_the_published_statistics():
+    """Diffusers has them too. Catches: a wrong digit, which tests with our own figures cannot see."""
+    published = AutoencoderKLWan(**SMALL).config
+    assert list(WAN_MEAN) == published.latents_mean
+    assert list(WAN_STD) == published.latents_std
+
 
 # --- decode
 

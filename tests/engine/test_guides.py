@@ -210,7 +210,7 @@ def test_control_after_a_clip_begins_at_its_start():
 
 def test_two_controls_are_added():
     """A second one of strength 0 changes nothing. Catches: only the first, or one strength for both."""
-    scribble = ControlClip(SCRIBBLE)
+    scribble = ControlClip(SCRIBBLE, 0.5)
     depth_alone, muted, both, turned = (
         guided_latents(engine_of(), TARGET_ONLY, controlled(*clips))
         for clips in (

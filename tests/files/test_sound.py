@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import av
@@ -10,7 +13,7 @@ import pytest
 import torch
 
 from sdvg_core.files.footage import read_footage
-from sdvg_core.files.sound import Sound, add_sound
+from sdvg_core.files.sound import PlacedSound, Sound, add_sound, add_sounds
 from sdvg_core.files.video import Mp4Writer, write_mp4
 from tests.support.sounds import channels, heard, tone
 from tests.support.thinned import every_pair
@@ -146,3 +149,17 @@ def error(copy: np.ndarray, original: np.ndarray, shift: int) -> float:
     """
     middle = original[:, 12000 + shift : 60000 + shift : 7]
     return float(np.abs(copy[:, 12000:60000:7] - middle).mean() / np.abs(middle).mean())
+
+
+def test_parts_that_begin_between_samples_meet(tmp_path):
+    """At 44,100 a second, a frame has 2756.25. Catches: lengths rounded each by itself, which loses the sound."""
+    clip = tone(tmp_path / "clip.avi", "pcm_s16le", rate=44100)
+    sound = read_footage(clip, 32, 32).sound
+    video = tmp_path / "made.mp4"
+    write_mp4(video, torch.zeros(19, 3, 32, 32), fps=16)
+    begins = [Fraction(frames, 16) for frames in (0, 3, 9, 19)]
+    parts = [PlacedSound(replace(sound, start=sound.start + at), at, end - at) for at, end in pairwise(begins)]
+    assert add_sounds(video, parts) == ()
+    copy = channels(video)[0]
+    assert len(copy) == round(19 / 16 * 44100)
+    assert np.array_equal(copy, channels(clip)[0][: len(copy)])

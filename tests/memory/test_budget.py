@@ -164,3 +164,17 @@ def test_budget_of_a_framewise_drafter_is_kept():
         weighed(run(engine, route), pass_weights(presets)) for route in (bought, TARGET_ONLY)
     )
     assert noted_share(note) == pytest.approx(cost_bought / cost_whole, abs=0.01)
+
+
+def test_budget_counts_all_passes_over_a_window():
+    """Of four latent frames there are two, by blocks of three; to two hundredths, as a clip's second block has one.
+
+    Catches: the last frames of a window passed for nothing.
+    """
+    target = PRESETS["target"]
+    wider = replace(target, context=replace(target.context, context_frames=4))
+    bought, note = route_for_budget(Budget(0.4), replace(NINE, presets=PRESETS | {"target": wider}))
+    engine = make_engine(schedule="four-step")
+    engine = replace(engine, target=make_engine(schedule="four-step", frames=4).target)
+    cost_bought, cost_whole = (weighed(run(engine, route), WEIGHTS) for route in (bought, TARGET_ONLY))
+    assert noted_share(note) == pytest.approx(cost_bought / cost_whole, abs=0.02)

@@ -363,6 +363,14 @@ def test_vocabulary_may_have_windows_line_ends(tmp_path: Path) -> None:
     assert tokenizer.encode("fox")[0][0, 1] == TOKENS.index("fox")
 
 
+def test_token_may_hold_another_line_break(tmp_path: Path) -> None:
+    """Catches: a vocabulary split there too, so that all later tokens have other ids."""
+    tokens = ["\u2028\x85", *TOKENS]
+    tokenizer = load_prompt_tokenizer(write_vocabulary(tmp_path / "vocab.txt", tokens))
+    assert tokenizer.size == len(tokens) + 2
+    assert tokenizer.encode("fox")[0][0, 1] == tokens.index("fox")
+
+
 @pytest.mark.parametrize("token", ["[CLS]", "[SEP]", "[PAD]", "[UNK]"])
 def test_vocabulary_without_a_needed_token_is_refused(token: str, tmp_path: Path) -> None:
     path = write_vocabulary(tmp_path / "vocab.txt", [t for t in TOKENS if t != token])
