@@ -111,7 +111,7 @@ def test_shot_obeys_its_part_of_the_control(words, written, tmp_path, origin, fr
 
 
 def test_shot_after_a_joined_one_obeys_its_part(words, tmp_path):
-    """A shot from another shows three frames more than one afresh. Catches: the control after it three frames early."""
+    """A shot from another shows three frames more. Catches: a control that is three frames early after it."""
     clip = tmp_path / "long.mp4"
     write_mp4(clip, torch.rand(30, 3, 64, 64, generator=torch.Generator().manual_seed(2)), fps=16)
     lines = f"1: {PROMPT}\n2 fresh #a from #0: {PROMPT}\n3 fresh #b: {PROMPT}"

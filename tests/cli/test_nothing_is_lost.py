@@ -277,17 +277,18 @@ def test_demos_are_numbered_beside_generated_videos(tmp_path, monkeypatch, capsy
 @pytest.mark.usefixtures("short_race")
 def test_finished_demo_keeps_its_race(tmp_path, capsys):
     """Catches: a finished demo made again, or its race lost; what somebody put beside it stays."""
+    one_block = ("demo", "--blocks", "1")
     out = tmp_path / "out"
-    assert main([*DEMO, "--output", str(out)]) == 0
+    assert main([*one_block, "--output", str(out)]) == 0
     (out / "notes.txt").write_text("of the user")
     before = contents(out)
     capsys.readouterr()
-    assert main([*DEMO, "--output", str(out)]) == 0
+    assert main([*one_block, "--output", str(out)]) == 0
     printed = capsys.readouterr()
     assert f"sdvg: {out} has this very video" in printed.err
     assert "comparison.mp4 shows the race" in printed.out
     assert contents(out) == before
-    assert main([*DEMO, "--output", str(out), "--overwrite", "--prompt", " 3 "]) == 0
+    assert main([*one_block, "--output", str(out), "--overwrite", "--prompt", " 3 "]) == 0
     assert names(out) == sorted([*OUTPUTS, "comparison.mp4", "notes.txt"])
     assert contents(out)["comparison.mp4"] != before["comparison.mp4"]
 

@@ -168,6 +168,14 @@ def test_run_up_to_a_block_makes_its_shot_alone(parts, film, until, numbers):
     assert torch.equal(latents, film.shots[key][:, :, : latents.shape[2]])
 
 
+def test_run_up_to_a_block_makes_all_origins(parts):
+    """Catches: the shot that it begins from made without the one that this one begins from."""
+    text = "a red ball\n2 fresh #b from #0: a blue ring\n3 fresh #d: fog\n4 fresh #c from #b: a green box"
+    trial = Film(film_job(parts, text, "tdtd", until_block=4))
+    assert trial.numbers == [1, 2, 4]
+    assert torch.equal(trial.shots["#c"], Film(film_job(parts, text, "tdtd")).shots["#c"])
+
+
 def test_clip_of_shots_goes_on_with_its_last(parts, film):
     """Up to rounding, as ComfyUI scales a LATENT. Catches: noise, history or held picture of another shot."""
     short = Film(film_job(parts, directions=DIRECTIONS[:7]))

@@ -53,18 +53,21 @@ def unscored(request: TinyRequest, scored: FinishedRun) -> TinyRequest:
 
 @any_two_options
 def test_reuse_changes_nothing_with_or_without_scores(options: dict[str, Any]) -> None:
-    """Catches: a prediction that is handed over in one way after a score, and in another without one."""
+    """That an empty store changes nothing is proved in test_reuse.py.
+
+    Catches: a prediction that is handed over in one way after a score, and in another without one.
+    """
     request = request_with(**options)
-    scored = fresh_run(request)
+    store_of_scored = Store()
+    scored = play(request, store_of_scored)
     plan = unscored(request, scored)
-    planned = fresh_run(plan)
+    store_of_planned = Store()
+    planned = play(plan, store_of_planned)
     assert_same_video(planned, scored)
-    for earlier, later, fresh in ((request, plan, planned), (plan, request, scored)):
-        store = Store()
-        play(earlier, store)
-        assert_same_run(play(later, store), fresh)
+    for later, store, expected in ((plan, store_of_scored, planned), (request, store_of_planned, scored)):
+        assert_same_run(play(later, store), expected)
         repeated = play(later, store)
-        assert_same_run(repeated, fresh)
+        assert_same_run(repeated, expected)
         assert repeated.reused == BLOCKS
 
 

@@ -1,4 +1,7 @@
-"""Loaders that keep what they loaded, for tests in which the same files make one small video after another."""
+"""Loaders that keep what they loaded, for tests in which the same files make one small video after another.
+
+And a decoder that keeps what it decoded: half of a tiny run is the VAE, and most runs have blocks of another one.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from _pytest.monkeypatch import resolve
 from torch import Tensor
 
 from sdvg_core.causal_wan.checkpoint import WanCheckpoint
+from sdvg_core.decoders.wan_vae import FrameCaches, WanCodec
 from sdvg_core.settings.load import LoadOptions
 from sdvg_core.weights.model_files import ModelFiles
 
@@ -68,3 +73,28 @@ def load_once(patched: pytest.MonkeyPatch) -> None:
         return dict(kept[key])
 
     patched.setattr(place, read_once)
+    decode_once(patched)
+
+
+MOST_CELLS = 64
+"""Cells of a latent frame up to which its pixels are kept."""
+
+
+def decode_once(patched: pytest.MonkeyPatch) -> None:
+    """Let a Wan VAE decode the same latents after the same state once. That it may is proved in `tests/decoders`."""
+    kept: dict[Any, tuple[Tensor, FrameCaches, Any]] = {}
+    decode = WanCodec.decode
+
+    @wraps(decode)
+    def once(codec: WanCodec, latents: Tensor, state: FrameCaches | None = None) -> tuple[Tensor, FrameCaches]:
+        if latents.dtype != torch.float32 or latents.device.type != "cpu" or latents[0, 0, 0].numel() > MOST_CELLS:
+            return decode(codec, latents, state)
+        key = (id(codec), id(state), tuple(latents.shape), latents.numpy().tobytes())
+        if key not in kept:
+            # With codec and state, so that no later ones have their ids.
+            kept[key] = (*decode(codec, latents, state), (codec, state))
+        frames, after, _ = kept[key]
+        with torch.inference_mode():
+            return frames.clone(), after
+
+    patched.setattr(WanCodec, "decode", once)

@@ -145,6 +145,14 @@ def test_restyled_shot_takes_its_part_of_the_clip(clip: Path, written: Callable[
     assert torch.equal(latents(film)[:, :, 6:15], latents(alone))
 
 
+def test_clip_too_short_for_the_film_is_refused(
+    base: list[str], clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the frames of all shots. Catches: a refusal that counts those of one."""
+    words = ("--prompt", "\n".join(FILM), "--blocks", "9", "--restyle", str(clip), "--output", str(tmp_path / "out"))
+    assert "has 75 frames, and the video needs 99" in refused(capsys, [*base, *words])
+
+
 def last_frame(frames: list[Tensor], of: int, path: Path) -> Path:
     """Write frame `of` of a video as a picture."""
     levels = torch.cat(frames, dim=1)[0, of].clamp(0, 1).mul(255).round().byte()
