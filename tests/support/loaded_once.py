@@ -81,7 +81,7 @@ MOST_CELLS = 64
 
 
 def decode_once(patched: pytest.MonkeyPatch) -> None:
-    """Let a Wan VAE decode the same latents after the same state once. That it may is proved in `tests/decoders`."""
+    """Let a Wan VAE decode equal latents after one state once; that it may is proved in `tests/decoders`."""
     kept: dict[Any, tuple[Tensor, FrameCaches, Any]] = {}
     decode = WanCodec.decode
 

@@ -23,7 +23,7 @@ from sdvg_core.videos.stream import StreamBlock, Streamer
 from sdvg_core.weights.latents import load_latents, shots_in
 from sdvg_core.weights.model_files import ModelFiles
 from tests.support.cli_runs import latents, options, override, refused
-from tests.support.reuse_folders import counted_passes, ctrl_c, decisions, made, reused, same, stopped
+from tests.support.reuse_folders import Run, counted_passes, ctrl_c, decisions, made, reused, same, stopped
 
 BASE = ["--size", "16x16", "--schedule", "1000,500", "--seed", "2"]
 GATE = ("--tau", "0.1")
@@ -60,6 +60,13 @@ def written(base: list[str], tmp_path: Path) -> Callable[..., tuple[Any, Path]]:
         return made(tmp_path / name, arguments), tmp_path / name
 
     return write
+
+
+@pytest.fixture(scope="module")
+def film(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
+    """The film by a gate: what its run left, and its folder."""
+    folder = tmp_path_factory.mktemp("film") / "film"
+    return made(folder, [*base, *GATE, "--prompt", "\n".join(FILM), "--blocks", str(sum(BLOCKS))]), folder
 
 
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -149,7 +156,16 @@ def test_clip_too_short_for_the_film_is_refused(
     base: list[str], clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the frames of all shots. Catches: a refusal that counts those of one."""
-    words = ("--prompt", "\n".join(FILM), "--blocks", "9", "--restyle", str(clip), "--output", str(tmp_path / "out"))
+    words = (
+        "--prompt",
+        "\n".join(FILM),
+        "--blocks",
+        "9",
+        "--restyle",
+        str(clip),
+        "--output",
+        str(tmp_path / "out"),
+    )
     assert "has 75 frames, and the video needs 99" in refused(capsys, [*base, *words])
 
 
@@ -179,23 +195,25 @@ def test_shot_begins_with_the_last_frame_of_another(
     assert torch.equal(in_film[:, 42:], torch.cat(frames, dim=1)[:, 1:])
 
 
-def test_moved_shot_is_not_made_again(written: Callable[..., Any]) -> None:
+def test_moved_shot_is_not_made_again(film: tuple[Run, Path], written: Callable[..., Any]) -> None:
     """Its key names its noise, not its place. Catches: a place in a key of re-use, or in the noise."""
-    _, first = written("film", FILM, sum(BLOCKS), *GATE)
+    _, first = film
     moved = ("1 fresh #k3f: a blue cube", "3: a green cube", "4 fresh #a: a storm", "6 fresh #0: a red ball")
     with counted_passes() as passes:
-        film, folder = written("moved", moved, sum(BLOCKS), *GATE, "--reuse", str(first))
+        run, folder = written("moved", moved, sum(BLOCKS), *GATE, "--reuse", str(first))
     assert passes == []
-    assert reused(film) == sum(BLOCKS)
+    assert reused(run) == sum(BLOCKS)
     before = latents(first)
     assert torch.equal(latents(folder), torch.cat((before[:, :, 6:], before[:, :, :6]), dim=2))
 
 
 @pytest.mark.parametrize("cut", [1, 2, 4])
-def test_stopped_film_ends_in_the_same_film(cut: int, base: list[str], tmp_path: Path) -> None:
+def test_stopped_film_ends_in_the_same_film(
+    cut: int, film: tuple[Run, Path], base: list[str], tmp_path: Path
+) -> None:
     """Also where a shot ends. Catches: a run that begins its next shot after it was asked to stop."""
-    arguments = [*base, *GATE, "--prompt", "\n".join(FILM), "--blocks", "7"]
-    whole = made(tmp_path / "whole", arguments)
+    arguments = [*base, *GATE, "--prompt", "\n".join(FILM), "--blocks", str(sum(BLOCKS))]
+    whole, _ = film
     stopped(tmp_path / "cut", arguments, cut, ctrl_c)
     kept = load_latents(tmp_path / "cut" / "latents.safetensors")
     assert kept.latents.shape[2] == 3 * cut
@@ -205,11 +223,11 @@ def test_stopped_film_ends_in_the_same_film(cut: int, base: list[str], tmp_path:
     same(made(tmp_path / "cut", arguments), whole)
 
 
-def test_continued_film_goes_on_with_its_last_shot(written: Callable[..., Any]) -> None:
+def test_continued_film_goes_on_with_its_last_shot(film: tuple[Run, Path], written: Callable[..., Any]) -> None:
     """With its noise. Catches: a clip of all shots taken as one run, and the last shot's key forgotten."""
     _, whole = written("whole", SHOTS[2], 4, *GATE)
-    _, film = written("film", FILM, sum(BLOCKS), *GATE)
-    clip = ("--continue-from", str(film / "latents.safetensors"))
+    _, given = film
+    clip = ("--continue-from", str(given / "latents.safetensors"))
     rest, folder = written("rest", ("1: a storm",), 2, *GATE, *clip)
     assert torch.equal(latents(folder), latents(whole))
     saved = load_latents(folder / "latents.safetensors")
@@ -227,12 +245,12 @@ def test_continued_shot_keeps_the_frame_that_it_began_with(written: Callable[...
     assert torch.equal(latents(folder), latents(longer)[:, :, 6:])
 
 
-def test_report_makes_the_film_again(written: Callable[..., Any], base: list[str], tmp_path: Path) -> None:
+def test_report_makes_the_film_again(film: tuple[Run, Path], base: list[str], tmp_path: Path) -> None:
     """Catches: shots lost in a report, and lines of a later shot counted from its own beginning."""
-    film, folder = written("film", FILM, sum(BLOCKS), *GATE)
+    run, folder = film
     again = made(tmp_path / "again", [*base, "--from", str(folder / "report.json")])
-    same(again, film)
-    shots = [(shot["key"], shot["first_block"]) for shot in film.report["settings"]["shots"]]
+    same(again, run)
+    shots = [(shot["key"], shot["first_block"]) for shot in run.report["settings"]["shots"]]
     assert shots == [("#0", 1), ("#k3f", 3), ("#a", 6)]
 
 
