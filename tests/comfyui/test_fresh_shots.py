@@ -205,6 +205,17 @@ def test_control_of_one_clip_is_refused_for_shots(parts):
         run_job(with_inputs(job, prompts=prompts))
 
 
+def test_shots_of_a_prompt_schedule_are_sorted(parts):
+    """Catches: shots in the order of the nodes, which are refused."""
+    text = "a red ball\n2: a blue ring\n3 fresh #d: a green box\n4 fresh #e: fog"
+    one_node = film_job(parts, text, "tdtd")
+    two_nodes = (
+        PromptEntry(0, conditioning_of("a red ball\n4 fresh #e: fog"), ""),
+        PromptEntry(1, conditioning_of("a blue ring\n3 fresh #d: a green box"), ""),
+    )
+    assert torch.equal(Film(with_inputs(one_node, prompts=two_nodes)).latents, Film(one_node).latents)
+
+
 CLIPS_FILM = "a red ball\n3 clip #clip1 0.5-1.5:\n3 fresh #b from #clip1: a blue ring\n5 clip #clip2:"
 
 
@@ -255,6 +266,14 @@ def test_sounds_of_other_channels_join(parts, clips):
     assert torch.equal(wave[:, :2, 21 * 3000 : 37 * 3000], clips["clip1"].sound["waveform"][..., 24000:72000])
     assert not wave[:, 2:, : 37 * 3000].any()
     assert wave[:, 2:, -20 * 1000 :].any()
+
+
+def test_sound_ends_with_the_frames_at_any_rate(parts):
+    """Of 22,050 samples a second, a frame has 1378 and an eighth. Catches: each part rounded by itself."""
+    start = start_of({"clip1": clip_value(8, 1, 22050)})
+    film = Film(film_job(parts, "a red ball\n2 clip #clip1 0-0.25:\n2 fresh #b: a blue ring", "td", start=start))
+    assert len(film.frames) == 9 + 4 + 9
+    assert film.sound["waveform"].shape[2] == round(22 * 22050 / 16)
 
 
 def test_trial_of_a_shot_shows_no_clip(parts, clips):
