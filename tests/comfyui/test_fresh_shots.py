@@ -176,6 +176,14 @@ def test_run_up_to_a_block_makes_all_origins(parts):
     assert torch.equal(trial.shots["#c"], Film(film_job(parts, text, "tdtd")).shots["#c"])
 
 
+def test_new_frames_begin_after_the_clip_alone(parts):
+    """Catches: the picture with which a later shot begins taken for the clip's end."""
+    clip = Film(film_job(parts, "a red ball", "td"))
+    text = "a red ball\n4 fresh #b from #0: fog"
+    longer = Film(film_job(parts, text, "dd", continue_from=clip.latent))
+    assert longer.live.clip_frames == len(clip.frames)
+
+
 def test_clip_of_shots_goes_on_with_its_last(parts, film):
     """Up to rounding, as ComfyUI scales a LATENT. Catches: noise, history or held picture of another shot."""
     short = Film(film_job(parts, directions=DIRECTIONS[:7]))
@@ -274,6 +282,18 @@ def test_sound_ends_with_the_frames_at_any_rate(parts):
     film = Film(film_job(parts, "a red ball\n2 clip #clip1 0-0.25:\n2 fresh #b: a blue ring", "td", start=start))
     assert len(film.frames) == 9 + 4 + 9
     assert film.sound["waveform"].shape[2] == round(22 * 22050 / 16)
+
+
+def test_trimmed_sound_of_another_rate_is_in_time(parts):
+    """Catches: its begin counted in samples of the film's rate."""
+    tone = torch.zeros(1, 1, 2 * 16000)
+    tone[..., 8000:16000] = 1
+    slow = replace(clip_value(32, 1), sound={"waveform": tone, "sample_rate": 16000})
+    start = start_of({"clip1": slow, "clip2": clip_value(10, 2, 48000)})
+    text = "a red ball\n2 clip #clip1 0.5-1.0:\n2 fresh #b: a blue ring\n3 clip #clip2:"
+    film = Film(film_job(parts, text, "td", start=start))
+    heard = film.sound["waveform"][0, 0, 9 * 3000 : 17 * 3000]
+    assert heard[100:-100].min() > 0.9
 
 
 def test_trial_of_a_shot_shows_no_clip(parts, clips):
