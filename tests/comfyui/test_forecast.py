@@ -9,7 +9,15 @@ from forecasting import STARTS, events_of, run_as_forecast, starting
 from running_server import GONE, POCKET, ROUTER, SAMPLER, Refused, change, pocket
 from sdvg_pack.nodes.page.answers import refusals
 from sdvg_pack.nodes.page.asked import Asked, Trace
-from sdvg_pack.nodes.page.forecast import ABSENT, AT_HAND, PERHAPS, EarlierRuns, forecast_film, seconds_of
+from sdvg_pack.nodes.page.forecast import (
+    ABSENT,
+    AT_HAND,
+    PERHAPS,
+    EarlierRuns,
+    Forecast,
+    forecast_film,
+    seconds_of,
+)
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.sdvg_core.settings.decision import Decision, Reason
 from sdvg_pack.sdvg_core.settings.request import TWO_STARTS, Strength, read_takes
@@ -399,3 +407,47 @@ def test_run_takes_as_long_as_its_blocks(changes, seconds):
     guess = forecast_film((wanted,), trace, memory)
     assert seconds_of(guess, (wanted,), trace.asked, events, 0.0, []) == pytest.approx(seconds)
     assert seconds_of(guess, (wanted,), trace.asked, events, None, []) is None
+
+
+def test_kept_pixels_take_no_seconds():
+    """Of a film, as many blocks as are decoded at the end of a run that changes none. Catches: all that stay."""
+    events = [{"outcome": "forced", "seconds": 4, "decode": 0.25, "reused": False}] * 6
+    unchanged = Forecast(answers="ssssss")
+    one_shot = (asked(),)
+    two_shots = (asked(blocks=3), asked(key="#b", blocks=3, start=3, place=1))
+    for film in (one_shot, two_shots):
+        for decoded in (0, 2):
+            decoding = [0, 1, 1, 2, 2, 3, decoded]
+            assert seconds_of(unchanged, film, film, events, 0.0, decoding) == pytest.approx(decoded / 4)
+    assert seconds_of(unchanged, two_shots, two_shots, events, 0.0, [9]) == pytest.approx(6 / 4)
+
+
+@pytest.mark.parametrize(
+    "strengths, answers", [((), "ss"), ((Strength(share=0.6),), "cc")], ids=["plain", "restyled"]
+)
+def test_shot_that_moves_in_its_clip_is_made_again(strengths, answers):
+    """A shot afresh has three frames less, so another one before it moves it. Catches: a place by blocks alone."""
+
+    def film(*starts):
+        stops = [*starts[1:], 6]
+        keys = ["#0", *(f"#{number}" for number in starts[1:])]
+        return tuple(
+            asked(
+                key=key,
+                place=place,
+                start=start,
+                before=start,
+                route_start=start,
+                blocks=stop - start,
+                directions="d" * (stop - start),
+                strengths=strengths * (stop - start),
+            )
+            for place, (key, start, stop) in enumerate(zip(keys, starts, stops, strict=True))
+        )
+
+    decisions = {number: decision("drafted_unseen", None, ()) for number in range(1, 7)}
+    trace = Trace("a", film(0, 4), decisions)
+    memory = EarlierRuns()
+    memory.learn(trace, AT_HAND)
+    assert forecast_film(film(0, 4), trace, memory).answers == "ssssss"
+    assert forecast_film(film(0, 2, 4), trace, memory).answers[4:] == answers

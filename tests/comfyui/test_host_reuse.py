@@ -21,7 +21,7 @@ from sdvg_pack.nodes.host.model import CONTROL
 from sdvg_pack.nodes.host.sockets import RouterValue
 from sdvg_pack.nodes.host.vae import FastVAE
 from sdvg_pack.nodes.page.live import RUNS, LiveRun, LiveRuns
-from sdvg_pack.nodes.page.progress import NodeProgress
+from sdvg_pack.nodes.page.progress import NodeProgress, block_event
 from sdvg_pack.nodes.page.routes import answer_stop, register_routes
 from sdvg_pack.nodes.run import run_job
 from sdvg_pack.nodes.sampler import SpeculativeSampler
@@ -423,3 +423,13 @@ def middle_tau(parts):
     decisions = [block.decision for block in report.blocks]
     scores = sorted(decision.score for decision in decisions if decision.score is not None)
     return scores[len(scores) // 2]
+
+
+def test_event_has_the_seconds_of_one_decode(parts):
+    """A draft that is scored and rejected has two. Catches: the next run said to take twice as long."""
+    (_, _, report) = video_of(make_job(parts, script="tr"))
+    record = report.blocks[1]
+    assert record.decodes == 2
+    record = replace(record, seconds=replace(record.seconds, decode=3.0))
+    assert block_event(record, 2, 2)["decode"] == 1.5
+    assert block_event(replace(record, decodes=0), 2, 2)["decode"] == 0
