@@ -4,8 +4,8 @@ import random
 from dataclasses import dataclass, replace
 
 import pytest
-from forecasting import STARTS, events_of, forecast_of, run_as_forecast, starting
-from running_server import POCKET, change, pocket
+from forecasting import LOADED, STARTS, events_of, forecast_of, run_as_forecast, starting
+from running_server import POCKET, change, node, pocket
 
 pytestmark = pytest.mark.comfyui
 
@@ -100,3 +100,18 @@ def test_pictures_of_shots_that_changed_places_are_old(server):
     moved = prompt_of(prompt, [cards[1], cards[0], cards[2]], 0)
     answer = forecast_of(server, moved, run)
     assert (answer["blocks"], answer["old"]) == ("ssss", [1, 2])
+
+
+def test_other_part_of_a_clip_changes_the_shot_after(server):
+    """It begins with another frame. Catches: a clip known by its file alone."""
+
+    def film(part):
+        prompt = pocket(blocks=2, sampler__seed=SEED, sampler__start=["5", 0])
+        lines = (WORDS[0], f"2 clip #clip1 {part}:", f"2 fresh #b from #clip1: {WORDS[1]}")
+        prompt[POCKET]["inputs"]["prompt"] = "\n".join(lines)
+        start = node("SDVGStart", use_as="first frame", **{"clips.clip1": [LOADED, 0]})
+        return prompt | {LOADED: node("LoadVideo", file="clip.mp4"), "5": start}
+
+    run = events_of(server, film("0-0.5"))[0]["run"]
+    assert forecast_of(server, film("0-0.5"), run)["blocks"] == "ss"
+    assert forecast_of(server, film("0-0.25"), run)["blocks"] == "sc"
