@@ -12,6 +12,7 @@ pytestmark = pytest.mark.comfyui
 SEED = 9000
 WORDS = ("a big yellow ball runs right", "a small red ring rests on grass", "a large blue ball rests on sand")
 MOST_BLOCKS = 9
+"""As many as the clip to restyle has frames for."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,9 @@ def edited(draw, cards, key):
         cards[at] = replace(cards[at], takes=(*cards[at].takes, 1) if draw.random() < 0.5 else cards[at].takes[:1])
     elif act == "begin from":
         cards[at] = replace(cards[at], origin=draw.choice(["", *(card.key for card in cards)]))
-    return cards if sum(len(card.takes) for card in cards) <= MOST_BLOCKS else cards[:-1]
+    while len(cards) > 1 and sum(len(card.takes) for card in cards) > MOST_BLOCKS:
+        cards.pop()
+    return [replace(card, takes=card.takes[:MOST_BLOCKS]) for card in cards]
 
 
 @pytest.mark.parametrize("start", STARTS)
