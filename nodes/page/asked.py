@@ -32,6 +32,8 @@ from .signature import ANY_BLOCK, UNREADABLE, router_inputs, signature
 
 MOST_FORECAST = 4096
 NOWHERE = Span(0, 0, 1)
+USUAL_BLOCK = 3
+"""Latent frames of most models' blocks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,8 @@ class Asked:
     did. `lock`: digest of the blocks before `first`, or empty. `before`: number of blocks before block 1, as prompts
     count them: those of the film, and of a clip that it continues; a start image is none. `route_start`: number of those before the route begins. `given`:
     number of blocks that are decoded before block 1, a start image's too. `strengths`: of restyling, from block
-    `first` on. `own_drafts`: whether drafts continue each other. `budgeted`: what a budget would be spent on; None
+    `first` on. `block_frames`, `stride`: latent frames of a block, and pixel frames of each of these but a shot's first.
+    `own_drafts`: whether drafts continue each other. `budgeted`: what a budget would be spent on; None
     without two models.
     """
 
@@ -54,6 +57,8 @@ class Asked:
     directions: str
     takes: Mapping[int, int]
     strengths: tuple[Strength, ...] = ()
+    block_frames: int = USUAL_BLOCK
+    stride: int = 4
     route_start: int = 0
     lock: str = ""
     first: int = 1
@@ -98,11 +103,12 @@ class Asked:
 
     @property
     def _stretch(self) -> tuple[Any, ...]:
-        """Of a clip to restyle, where in it the shot begins, and the strength in force there."""
+        """Of a clip to restyle, the pixel frame with which the shot begins, and the strength in force there."""
         if not self.restyles:
             return ()
         strengths = [strength for at, strength in self.signature["strengths"] if at <= self.before + 1]
-        return self.start, self.place, *strengths[-1:]
+        first = self.stride * self.block_frames * self.start - (self.stride - 1) * self.place
+        return first, *strengths[-1:]
 
     @property
     def begins_with(self) -> Any:
@@ -133,6 +139,7 @@ def asked_of_film(
     locks = read_locks(str(begin["kept"]))
     takes = read_takes(begin["takes"], begin["of"])
     has_pair = len(headers.models) == 2
+    block_frames = next((span.frames for run in film.runs for span in run.plan.spans), USUAL_BLOCK)
     shots = []
     start = 0
     for place, run in enumerate(film.runs):
@@ -148,6 +155,8 @@ def asked_of_film(
             blocks=run.block_count,
             directions=begin["directions"][start : start + run.block_count],
             strengths=plan.strengths,
+            block_frames=block_frames,
+            stride=headers.vae.temporal_stride,
             route_start=before if place or not plan.blocks else plan.spans[0].index - plan.blocks[0].place,
             takes=_takes_of(takes, start, run.block_count),
             lock=lock,

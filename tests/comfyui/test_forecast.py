@@ -188,6 +188,20 @@ def asked(**changes):
     return Asked(signature=signature, route=route, takes=takes, lock=lock, **values)
 
 
+def restyled(start, place):
+    """Return what a shot of a restyled film is asked for, after so many blocks (`start`) and shots (`place`)."""
+    prompts = ((1, "sand"), (start + 1, "grass"))
+    values = {"key": "#a", "start": start, "before": start, "place": place, "blocks": 1}
+    return asked(strengths=(Strength(0.5),), prompts=prompts, **values)
+
+
+def test_restyled_shot_is_known_by_its_frames():
+    """A block more and four shots more are the same frame. Catches: a shot that is said to change, and stays."""
+    assert restyled(6, 2).shown(1) == restyled(7, 6).shown(1)
+    assert restyled(6, 2).shown(1) != restyled(6, 3).shown(1)
+    assert restyled(6, 2).shown(1) != restyled(7, 2).shown(1)
+
+
 def decision(outcome, score, scored_frames):
     """Return the decision on a block, whose frames all have one score."""
     accepted, reason = REASONS[outcome]
