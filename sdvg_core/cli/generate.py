@@ -69,11 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the drafter alone makes the video, of --blocks at most (a minute), and typed lines change its "
         "prompt; --from its report.json makes it again, with --preset by both models",
     )
-    either = video.add_mutually_exclusive_group()
-    add_overwrite(either)
-    either.add_argument(
-        "--resume", action="store_true", help="go on with what this very command left, as without this option"
-    )
+    add_overwrite(video)
     add_router_options(parser)
     add_model_options(parser)
     many = parser.add_argument_group("many videos", "of a --prompt-file, or fresh shots of one; same videos")

@@ -132,7 +132,7 @@ def _check_live(options: argparse.Namespace, prompts: Sequence[PromptSchedule]) 
     if stated_route := [flag for dest, flag in of_route.items() if getattr(options, dest, None) is not None]:
         fault = f"the drafter makes a live run alone, without {stated_route[0]}"
         raise BadInput(f"{fault}; leave it out, and add it to --from the run's report.json")
-    flags = {"report": "--from", "reuse": "--reuse", "resume": "--resume", "workers": "--workers", "ray": "--ray"}
+    flags = {"report": "--from", "reuse": "--reuse", "workers": "--workers", "ray": "--ray"}
     if others := [flag for name, flag in flags.items() if getattr(options, name)]:
         raise BadInput(f"a live run begins from nothing, in this process; leave {others[0]} out")
 

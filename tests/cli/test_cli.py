@@ -165,7 +165,7 @@ def test_budget_does_not_count_directions(base, tmp_path):
 def test_other_budget_reuses_blocks(base, tmp_path):
     """Its route is another one, and belongs to the request. Catches: a budget that no repeat can match."""
     assert generate(base, tmp_path / "all", *BUDGETED, "1") == 0
-    for flags in (["--reuse", str(tmp_path / "all")], ["--resume"]):
+    for flags in (["--reuse", str(tmp_path / "all")], []):
         assert generate(base, tmp_path / "some", *BUDGETED, "0.99", *flags) == 0
     run = report(tmp_path / "some")
     assert 1 <= from_json(Route, run["settings"]["route"]).policy.n <= 3

@@ -292,7 +292,7 @@ def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
         ("--prompt 'x\n5: y\n3: z'", "the prompts start at blocks 1, 5, 3"),
         ("--from nope", "nope is no run report (No such file or directory)"),
         ("--from latin.txt", "latin.txt is no run report (it is not JSON)"),
-        (f"--prompt '{DEFAULT_PROMPT}' --output latin.txt --resume", "latin.txt is a file"),
+        (f"--prompt '{DEFAULT_PROMPT}' --output latin.txt", "latin.txt is a file"),
         (f"--prompt '{DEFAULT_PROMPT}' --output x/../new", "there is no x"),
         (f"--prompt '{DEFAULT_PROMPT}' --output latin.txt/new", "latin.txt is a file"),
         (f"--prompt '{DEFAULT_PROMPT}' --output {'n' * 240}", "has 240 bytes"),

@@ -232,7 +232,6 @@ OF_VIDEO = [
         "--schedule krea4 --drafter-settings schedule=1000 --target-settings schedule=1000",
         "the schedule of both has no effect",
     ),
-    ("--resume --overwrite", "not allowed with argument --resume"),
     ("--seeds 1 2 1", "seed 1 is given twice"),
     ("--workers 2", "workers need several videos"),
     ("--device cpu,cpu --seeds 1 2 --ray local", "--ray is a cluster"),

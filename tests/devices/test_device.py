@@ -114,7 +114,7 @@ def test_video_made_on_auto_records_the_device(files, tmp_path, capsys):
     assert "device: cpu (" in capsys.readouterr().out
     assert report(tmp_path / "out")["settings"]["device"] == "cpu"
     written = (tmp_path / "out" / "video.mp4").stat().st_mtime_ns
-    assert generate(options(files), tmp_path / "out", *video, "--resume", "--device", "cpu") == 0
+    assert generate(options(files), tmp_path / "out", *video, "--device", "cpu") == 0
     assert (tmp_path / "out" / "video.mp4").stat().st_mtime_ns == written
 
 

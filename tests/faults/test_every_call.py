@@ -166,7 +166,7 @@ def test_killed_run_resumes_to_the_same_video(files, tmp_path):
     assert process.exitcode == -signal.SIGKILL
     assert not folder.exists()
     assert len(unfinished_blocks(folder)) == 3
-    resumed = made(folder, [*words, "--resume"])
+    resumed = made(folder, words)
     same(resumed, whole)
     assert any("Blocks 1 to 3" in note for note in resumed[2]["notes"])
     assert names(folder) == OUTPUTS

@@ -101,7 +101,7 @@ def test_stopped_extension_resumes_to_the_same_video(base: list[str], clip: Path
     arguments = [*base, "--preset", "careful", "--continue-from", str(clip), "--blocks", "4"]
     whole = run(tmp_path / "whole", arguments)
     stopped(tmp_path / "stopped", arguments, 2)
-    resumed = run(tmp_path / "stopped", [*arguments, "--resume"])
+    resumed = run(tmp_path / "stopped", arguments)
     assert decisions(resumed) == decisions(whole)
     assert torch.equal(latents(tmp_path / "stopped"), latents(tmp_path / "whole"))
 
@@ -183,7 +183,7 @@ def test_video_of_a_list_equals_one_alone(files, tmp_path, prompt_file):
         more = ["--forced-blocks", first, "--prompt", prompt]
         assert generate(alone, tmp_path / f"alone{number}", *more) == 0
         assert latents(tmp_path / f"alone{number}").equal(latents(tmp_path / "out" / f"{number:04d}"))
-    assert generate(base, tmp_path / "out", "--prompt-file", str(prompt_file), "--resume") == 0
+    assert generate(base, tmp_path / "out", "--prompt-file", str(prompt_file)) == 0
 
 
 def test_too_many_first_blocks_are_refused(files, tmp_path, prompt_file, capsys):

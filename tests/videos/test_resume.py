@@ -93,7 +93,7 @@ def test_stopped_list_goes_on_in_its_video(files, tmp_path, capsys):
     before = first.stat().st_mtime_ns
     folders = sorted(path.name for path in (tmp_path / "cut").iterdir() if path.is_dir())
     assert folders == [".0002.unfinished", "0001"]
-    assert main([*arguments, "--output", str(tmp_path / "cut"), "--resume"]) == 0
+    assert main([*arguments, "--output", str(tmp_path / "cut")]) == 0
     assert first.stat().st_mtime_ns == before
     for number in ("0001", "0002", "0003"):
         whole = tmp_path / "whole" / number
@@ -106,10 +106,10 @@ def test_stopped_list_goes_on_in_its_video(files, tmp_path, capsys):
 
 def test_resuming_a_whole_video_reads_no_model(files, tmp_path, monkeypatch, capsys):
     arguments = override(five(files), *PROMPT, "--blocks", "2", "--output", str(tmp_path / "out"))
-    assert main([*arguments, "--resume"]) == 0, "with nothing to go on with it begins"
+    assert main(arguments) == 0, "with nothing to go on with it begins"
     first = capsys.readouterr().out
     monkeypatch.delattr(maker, "load_models")
-    assert main([*arguments, "--resume"]) == 0
+    assert main(arguments) == 0
     again = capsys.readouterr().out
     assert again == "".join(line for line in first.splitlines(True) if not line.startswith("loading "))
 
@@ -131,7 +131,7 @@ def test_resuming_another_request_names_the_difference(files, others, tmp_path, 
         ([*PROMPT, "--vae-dtype", "float16"], "vae dtype (then float32, now float16)"),
         ([*PROMPT, "--target", str(others.target)], f"target (then {files.target.name} "),
     ):
-        line = refused(capsys, override(five(files), *more, "--output", str(tmp_path / "out"), "--resume"))
+        line = refused(capsys, override(five(files), *more, "--output", str(tmp_path / "out")))
         assert difference in line
         assert line.count(" (then ") == 1, line
         assert line.endswith(str(tmp_path / "out-2"))
@@ -159,7 +159,7 @@ def test_changed_model_reuses_no_block(files, others, tmp_path, monkeypatch):
     shutil.copy(files.target, copy.target)
     stopped(tmp_path / "out", [*five(copy), *PROMPT], 2)
     shutil.copy(others.target, copy.target)
-    rest = made(tmp_path / "out", [*five(copy), *PROMPT, "--resume"])
+    rest = made(tmp_path / "out", [*five(copy), *PROMPT])
     same(rest, made(tmp_path / "nothing", [*five(copy), *PROMPT]))
     assert not rest.report["notes"]
 
