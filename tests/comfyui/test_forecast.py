@@ -79,12 +79,23 @@ def board_edits(draw, count):
     return edits
 
 
+def own_seed(seed, start):
+    """Return a seed of its own for each start.
+
+    A shot that begins afresh is the same after any of them, and of hundreds of runs the server remembers the last
+    ones, while its store has the blocks of all.
+    """
+    return seed + 10_000 * list(STARTS).index(start)
+
+
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("count", [16, pytest.param(200, marks=pytest.mark.exhaustive)])
 def test_random_edits_are_forecast_as_they_are_made(count, start, server, modules):
     """Catches: a block called one that stays and made again, and one called changed that was at hand."""
     draw = random.Random(f"{count} {start}")
-    prompt = starting(pocket(blocks=BLOCKS, sampler__seed=SEED + count, router__policy__tau=-0.7), start)
+    prompt = starting(
+        pocket(blocks=BLOCKS, sampler__seed=own_seed(SEED + count, start), router__policy__tau=-0.7), start
+    )
     info, _ = events_of(server, prompt)
     run = info["run"]
     values = {"text": TEXTS[0], "blocks": BLOCKS, "directions": "", "takes": ""}
@@ -108,7 +119,7 @@ def test_random_edits_are_forecast_as_they_are_made(count, start, server, module
 def test_random_routes_are_forecast_as_they_are_made(count, start, server):
     """Catches: drafts or scores of one route that are said to serve another one, and are made again."""
     draw = random.Random(f"routes {count} {start}")
-    prompt = starting(pocket(blocks=BLOCKS, sampler__seed=2 * SEED + count), start)
+    prompt = starting(pocket(blocks=BLOCKS, sampler__seed=own_seed(2 * SEED + count, start)), start)
     run = events_of(server, prompt)[0]["run"]
     letters = set()
     for _ in range(count):
