@@ -28,7 +28,7 @@ from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest, read_shots
 from ..settings.route import DEFAULT_PRESET
 from ..text.prompt_files import read_prompt_list
-from ..text.prompts import PromptSchedule, read_video_prompt, with_prompt_lines
+from ..text.prompts import PromptSchedule, one_prompt, read_video_prompt, with_prompt_lines
 from ..videos.asked import Batch
 from ..videos.chosen_files import naming_source
 from ..videos.live import DEFAULT_LONGEST
@@ -137,10 +137,20 @@ def _check_live(options: argparse.Namespace, prompts: Sequence[PromptSchedule]) 
         raise BadInput(f"a live run begins from nothing, in this process; leave {others[0]} out")
 
 
+def _nearest(text: str) -> str:
+    """Return the nearest prompt that the embedded models know; warn if it is another."""
+    (prompt,), notes = understood((one_prompt(text),))
+    for note in notes:
+        warn(note)
+    return prompt.texts[0]
+
+
 def _generate_live(options: argparse.Namespace, batch: Batch) -> int:
     """Make a live run and its video; return the exit code."""
     stopping = StopRequest()
-    terminal = LiveTerminal(sys.stdin, batch.request.fps, say, warn)
+    # A report's prompts are understood too, so without this the recording would be made again from other words.
+    understand = _nearest if options.models == POCKET else str
+    terminal = LiveTerminal(sys.stdin, batch.request.fps, say, warn, understand)
     say(device_line(batch.load.device, batch.load.dtype))
     with stopping.listen():
         listen = partial(terminal.listen, stop=lambda: stopping.asked)

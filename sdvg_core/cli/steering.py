@@ -18,18 +18,21 @@ AHEAD = 2
 LIVE_COMMANDS = "/cut, /fresh (with a text or without), /again 5, /hold, /resume, /end"
 
 
-def ask(steering: Steering, line: str) -> str:
+def ask(steering: Steering, line: str, understand: Callable[[str], str] = str) -> str:
     """Ask for what a line says; return the answer, or nothing for an empty line. Raises `BadInput` for any other.
 
-    A line is a prompt, or one of `LIVE_COMMANDS`.
+    A line is a prompt, or one of `LIVE_COMMANDS`. `understand`: from a prompt to the one that is taken.
     """
     line = line.strip()
     if not line:
         return ""
     if not line.startswith("/"):
-        return f"from block {steering.steer(line)} on: {line}"
+        prompt = understand(line)
+        return f"from block {steering.steer(prompt)} on: {prompt}"
     word, _, rest = line.partition(" ")
     text = rest.strip() or None
+    if text and word in ("/cut", "/fresh"):
+        text = understand(text)
     if word == "/cut":
         return f"from block {steering.steer(text, cut=True)} on, a new scene"
     if word == "/fresh":
@@ -79,7 +82,16 @@ class Pace:
 class LiveTerminal:
     """The words and the pace of a live run in a terminal; from a pipe, a line for each block, and no pace."""
 
-    def __init__(self, source: TextIO, fps: float, say: Callable[[str], None], warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        source: TextIO,
+        fps: float,
+        say: Callable[[str], None],
+        warn: Callable[[str], None],
+        understand: Callable[[str], str] = str,
+    ) -> None:
+        """`understand`: from a prompt to the one that the models take in its place, of which it warns."""
+        self._understand = understand
         self._source = source
         self._is_typed = source.isatty()
         self._say = say
@@ -126,7 +138,7 @@ class LiveTerminal:
 
     def _take(self, steering: Steering, line: str) -> None:
         try:
-            answer = ask(steering, line)
+            answer = ask(steering, line, self._understand)
         except BadInput as refusal:
             self._warn(str(refusal))
             return

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..devices.device import device_clock
 from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse, Store, Tensors
-from ..errors import BadInput
+from ..errors import BadInput, count
 from ..files.outputs import BLOCKS_FOLDER
 from ..files.video import Mp4Writer
 from ..loading.headers import check_models
@@ -67,7 +67,8 @@ def make_live(
         if not planned.to_make:
             raise BadInput(f"{planned.folder} has this very video; add --overwrite, or name another --output")
         folder = planned.folder
-        with _session_of(folder, film, private=batch.private, warn=warn) as session:
+        session = _begin_session(folder)
+        with _kept(session, film, private=batch.private, warn=warn):
             layout = plan_layout(planned.batch, planned.headers, next(iter(planned.resolved.values())))
             files = planned.batch.files
             names = [path.name for path in (files.text_encoder, files.vae, files.drafter) if path]
@@ -88,7 +89,7 @@ def make_live(
         reuse=session,
         stated=(),
     )
-    with plan_videos(of_recording) as planned:
+    with _kept(session, film, private=batch.private, warn=warn), plan_videos(of_recording) as planned:
         report = _finish(planned, loaded, encode, bars)
     if not batch.private:
         (folder / SESSION).write_text(session_text(recording), encoding="utf-8")
@@ -97,30 +98,39 @@ def make_live(
 
 
 def session_text(recording: Recording) -> str:
-    """Return a recording as a prompt file; its first line, a remark, has seed and length."""
+    """Return a recording as a prompt file; its first line, a remark, has the options that make these blocks."""
+    return f"# {recorded_options(recording)}\n{prompt_lines(recording.prompt)}"
+
+
+def recorded_options(recording: Recording) -> str:
+    """Return the options of `generate` that make the blocks of a recording from its prompts."""
     request = recording.request
-    takes = f", takes {request.takes}" if request.takes else ""
-    return f"# blocks {request.blocks}, seed {request.seed}{takes}\n{prompt_lines(recording.prompt)}"
+    takes = f" --takes {request.takes}" if request.takes else ""
+    return f"--blocks {request.blocks} --seed {request.seed}{takes} --policy first --forced-blocks 0"
+
+
+def _begin_session(folder: Path) -> Path:
+    """Make the hidden folder of a live run for `folder`. Raises `BadInput` if that of an earlier run is there."""
+    session = folder.with_name(f".{folder.name}.live")
+    if session.exists():
+        words = f"--reuse {session} --prompt-file {session / SESSION} and the options in that file's first line"
+        way = f"make its video with {words}, or remove it"
+        raise BadInput(f"{session} has a live run that was cut off; {way}")
+    (session / BLOCKS_FOLDER).mkdir(parents=True)
+    return session
 
 
 @contextmanager
-def _session_of(folder: Path, film: LiveFilm, *, private: bool, warn: Callable[[str], None]) -> Iterator[Path]:
-    """Make the hidden folder of a live run for `folder`; after an error, say what it keeps.
-
-    Raises `BadInput` if that of an earlier run is there.
-    """
-    session = folder.with_name(f".{folder.name}.live")
-    if session.exists():
-        way = f"make its video with --reuse {session} --prompt-file {session / SESSION}, or remove it"
-        raise BadInput(f"{session} has a live run that was cut off; {way}")
-    (session / BLOCKS_FOLDER).mkdir(parents=True)
+def _kept(session: Path, film: LiveFilm, *, private: bool, warn: Callable[[str], None]) -> Iterator[None]:
+    """After an error, say what the folder of a live run keeps, and remove it if that is nothing."""
     try:
-        yield session
+        yield
     except BaseException:
         if recording := film.steering.recording():
-            words = f"--reuse {session} --blocks {recording.request.blocks} --seed {recording.request.seed}"
-            words += "" if private else f" --prompt-file {session / SESSION}"
-            warn(f"the run's {recording.request.blocks} blocks are in {session}; {words} makes their video")
+            words = f"--reuse {session} {recorded_options(recording)}"
+            file = "FILE, with its prompts," if private else session / SESSION
+            blocks = count(recording.request.blocks, "block")
+            warn(f"the run's {blocks} went into {session}; {words} --prompt-file {file} makes their video")
         else:
             shutil.rmtree(session)
         raise

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
+from sdvg_core.cli import main
 from sdvg_core.cli import steering as terminal
 from sdvg_core.cli.steering import Pace, ask
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import read_prompt
+from sdvg_core.videos import live_video
 from sdvg_core.videos.live import Steering
 from tests.support.cli_runs import OUTPUTS, generate, options
 
@@ -63,7 +66,7 @@ def test_piped_line_counts_from_the_next_block(steered):
 
 def test_session_is_a_prompt_file(steered):
     remark, *lines = (steered / "session.txt").read_text(encoding="utf-8").splitlines()
-    assert remark == "# blocks 4, seed 42"
+    assert remark == "# --blocks 4 --seed 42 --policy first --forced-blocks 0"
     prompt = read_prompt("\n".join(lines))
     assert prompt.entries == ((0, BALL), (1, "a cross"), (2, "a ring"))
     assert [shot.start for shot in prompt.shots] == [0, 2]
@@ -107,15 +110,42 @@ def test_run_that_is_cut_off_can_be_made_into_a_video(base, piped, tmp_path, mon
     folder = tmp_path / "out"
     assert generate(base, folder, "--live") == 130
     session = tmp_path / ".out.live"
-    assert f"the run's 3 blocks are in {session}" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"the run's 3 blocks went into {session}" in told
+    way = shlex.split(told.partition("--reuse")[2].partition(" makes their video")[0])
     piped("")
     assert generate(base, folder, "--live") == 2
     assert "has a live run that was cut off" in capsys.readouterr().err
     words = base[: base.index("--prompt")]
-    kept = ["--reuse", str(session), "--blocks", "3", "--prompt-file", str(session / "session.txt")]
-    assert generate(words, folder, *kept, "--forced-blocks", "0", "--policy", "first") == 0
+    assert generate(words, folder, "--reuse", *way) == 0
     assert prompts_in(folder) == [BALL, "a cross", "a cross"]
     assert all(block["reused"] for block in report_in(folder)["blocks"])
+
+
+def test_video_that_fails_at_the_end_keeps_the_run(base, piped, tmp_path, monkeypatch, capsys):
+    """Catches: a disk that is full as the video is written, and nobody told where the blocks are."""
+
+    def fail(*_: object) -> None:
+        raise BadInput("the disk is full; free some room")
+
+    monkeypatch.setattr(live_video, "_finish", fail)
+    piped("", "/end")
+    assert generate(base, tmp_path / "out", "--live") == 2
+    told = capsys.readouterr().err
+    assert f"the run's 1 block went into {tmp_path / '.out.live'}" in told
+    assert (tmp_path / ".out.live" / "session.txt").is_file()
+
+
+def test_embedded_models_are_steered_by_prompts_they_know(piped, tmp_path, capsys):
+    """Catches: typed words that are taken as they are, and by the report as the nearest ones."""
+    piped("", "a storm over the sea", "/end")
+    words = ["generate", "--models", "pocket", "--blocks", "2"]
+    first = ["--live", "--prompt", "a big blue ball drifts right from the left over sand"]
+    assert main([*words, *first, "--output", str(tmp_path / "out")]) == 0
+    assert prompts_in(tmp_path / "out")[1] != "a storm over the sea"
+    report = str(tmp_path / "out" / "report.json")
+    assert main(["generate", "--models", "pocket", "--from", report, "--output", str(tmp_path / "again")]) == 0
+    assert "The same video as in" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
