@@ -17,7 +17,9 @@ from ..sdvg_core.causal_wan.context import Wan
 from ..sdvg_core.causal_wan.forward import PLAIN_STAGES
 from ..sdvg_core.causal_wan.generator import build_engine
 from ..sdvg_core.devices.device import device_clock, dtype_name, versions_on
+from ..sdvg_core.engine.protocols import Engine
 from ..sdvg_core.engine.records import BlockRecord
+from ..sdvg_core.engine.reuse import Reuse
 from ..sdvg_core.engine.run import Run
 from ..sdvg_core.engine.types import Block, History
 from ..sdvg_core.report.assemble import ReportedModel, assemble_report
@@ -92,7 +94,8 @@ def make_film(
     return frames, _latent(ready, shots), _report(ready, runs, made, differences, layer_notes), sound
 
 
-def _build_runs(ready: ReadyRun, layers: Mapping[str, Layers]) -> tuple[Run, ...]:
+def host_engine(ready: ReadyRun, layers: Mapping[str, Layers]) -> Engine:
+    """Return the engine of a run, of ComfyUI's models. `layers`: by role, those that torch compiled."""
     job = ready.job
     presets = job.presets
     wans: dict[str, Wan] = {
@@ -105,17 +108,25 @@ def _build_runs(ready: ReadyRun, layers: Mapping[str, Layers]) -> tuple[Run, ...
         )
         for role, patcher in job.models.items()
     }
-    engine = build_engine(
+    return build_engine(
         wans.get("drafter"),
         wans.get("target"),
         codec_of(job.vae, job.tae_kind),
         job.router.scorer,
+        block_length=job.request.block_length,
         before_pass=ready.progress.before_pass,
     )
-    compiled = frozenset(role for role, part in layers.items() if part.stages is not PLAIN_STAGES)
-    return ready.film.prepare_runs(
-        engine, ready.conditions, begin_reuse(job, compiled), device_clock(*ready.memory.devices)
-    )
+
+
+def reuse_of(job: Job, layers: Mapping[str, Layers]) -> Reuse | None:
+    """Begin a run in the store, and return its `Reuse`; None if nothing is stored."""
+    return begin_reuse(job, frozenset(role for role, part in layers.items() if part.stages is not PLAIN_STAGES))
+
+
+def _build_runs(ready: ReadyRun, layers: Mapping[str, Layers]) -> tuple[Run, ...]:
+    engine = host_engine(ready, layers)
+    clock = device_clock(*ready.memory.devices)
+    return ready.film.prepare_runs(engine, ready.conditions, reuse_of(ready.job, layers), clock)
 
 
 @dataclass(slots=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -9,8 +10,9 @@ import comfy.utils
 from comfy.model_patcher import ModelPatcher
 from comfy.sd import VAE
 from comfy_api.latest import io
+from torch import Tensor
 
-from ..sdvg_core.loading.load import encode_prompts
+from ..sdvg_core.loading.load import load_encoder
 from ..sdvg_core.pocket import DEFAULT_PROMPT, EXAMPLE_PROMPTS
 from ..sdvg_core.pocket.grammar import understand
 from ..sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
@@ -18,7 +20,7 @@ from ..sdvg_core.settings.context import get_preset
 from ..sdvg_core.text.prompts import read_prompt, taken_as_text
 from .host.conditioning import with_lines, with_text
 from .host.files import load_checkpoint
-from .host.sockets import HostScorer, ScorerSocket, load_host_scorer
+from .host.sockets import HostScorer, ScorerSocket, TextEncoder, load_host_scorer
 from .host.vae import FastVAE
 from .page.progress import notify
 from .schema import known_inputs_only, node_schema
@@ -77,14 +79,14 @@ class PocketModels(io.ComfyNode):
         note = "\n".join((*taken_as_text(lines.texts), *placed))
         notify(cls.hidden and cls.hidden.unique_id, note)
         drafter, target, vae, scorer, fast_vae = _models()
-        embeddings = encode_prompts(
-            trained_set(), tuple(scene.text for scene, _ in shown.values()), pocket_options()
-        )
 
         def encoded(text: str) -> list[list[Any]]:
-            scene, nearest = shown[text]
+            scene, nearest = understand(text, strict=strict)
             notes = (*taken_as_text([text]), *([NEAREST_NOTE] if nearest else []))
-            return with_text([[embeddings[scene.text], {}]], scene.text, " ".join(notes))
+            embedding = _text_encoder()(scene.text)
+            return with_text([[embedding, {}]], scene.text, " ".join(notes), encoder=encoder)
+
+        encoder = TextEncoder(encoded, understand=lambda text: understand(text, strict=strict)[0].text)
 
         return io.NodeOutput(
             drafter,
@@ -96,6 +98,12 @@ class PocketModels(io.ComfyNode):
             fast_vae,
             ui={"sdvg_shown": [note]} if note else None,
         )
+
+
+@cache
+def _text_encoder() -> Callable[[str], Tensor]:
+    """Load the text encoder (1 MB) once, as words of a live session come one by one."""
+    return load_encoder(trained_set(), pocket_options())
 
 
 @cache

@@ -75,7 +75,7 @@ def run_job(
     `kept_blocks`: number and digest of blocks kept from an earlier run, or empty.
     Raises `BadInput` for any unusable input before a model is loaded, and if memory runs out.
     """
-    ready = _prepare(job, kept_blocks)
+    ready = prepare(job, kept_blocks)
     progress = ready.progress
     progress.show("\n".join(ready.notes))
     made = None
@@ -100,10 +100,11 @@ def run_job(
     return frames, latent, report, progress.live, sound
 
 
-def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
+def prepare(wired: Job, kept_blocks: str = "", **more: Any) -> ReadyRun:
     """Check a job and resolve its request. Raises `BadInput` for any unusable input.
 
-    `wired`: the inputs as they are wired. Locked blocks of the first shot take the place of a start.
+    `wired`: the inputs as they are wired. Locked blocks of the first shot take the place of a start. `more`: further
+    fields of the run's first event.
     """
     of_models = {role: check_model(patcher, role) for role, patcher in wired.models.items()}
     of_loras = notes_on_loras(wired.api_prompt, wired.node_id, wired.models)
@@ -150,6 +151,7 @@ def _prepare(wired: Job, kept_blocks: str) -> ReadyRun:
         before=given,
         block_length=whole.block_length,
         shots=shots_of_film(whole, given),
+        **more,
     )
     if job.signature:
         asked = asked_of_film(job.signature, whole, progress.live.begin, wired.headers)
@@ -196,17 +198,23 @@ def resolve(job: Job) -> ResolvedFilm:
     """Resolve a job's request. Raises `BadInput` for a film that its models cannot make."""
     headers = job.headers
     request = replace(job.request, route=job.router.route)
-    controls: tuple[ControlClip, ...] = ()
-    if job.models and job.controlled:
-        width, height = job.size
-        size = (height // ComfyCodec.spatial_stride, width // ComfyCodec.spatial_stride)
-        controls = read_controls(job.prompts[0].conditioning, job.main.model.process_latent_in, *size)
     locks = {key: lock.locked for key, lock in job.locks.items()}
     try:
-        runs = resolve_runs(request, headers, start=_start(job), shot=job.shot, controls=controls, locks=locks)
+        runs = resolve_runs(
+            request, headers, start=start_of(job), shot=job.shot, controls=controls_of(job), locks=locks
+        )
         return with_clips(ResolvedFilm(request=request, runs=runs), partial(read_wired_clip, job.clips))
     except MissingModel as problem:
         raise BadInput(str(problem)) from problem  # ComfyUI shows an error's class
+
+
+def controls_of(job: Job) -> tuple[ControlClip, ...]:
+    """Return the controls that are wired in, in latents."""
+    if not (job.models and job.controlled):
+        return ()
+    width, height = job.size
+    size = (height // ComfyCodec.spatial_stride, width // ComfyCodec.spatial_stride)
+    return read_controls(job.prompts[0].conditioning, job.main.model.process_latent_in, *size)
 
 
 def _last_of(latent: Mapping[str, Any]) -> SavedShot:
@@ -214,7 +222,7 @@ def _last_of(latent: Mapping[str, Any]) -> SavedShot:
     return shots_in(latent, latent["samples"])[-1]
 
 
-def _start(job: Job) -> Start | ReadStart:
+def start_of(job: Job) -> Start | ReadStart:
     """Return the start that is wired in. Of a LATENT of several shots it is the last one."""
     strength = job.strength
     if job.models and job.continue_from is not None:

@@ -5,6 +5,7 @@ Most widgets are fields of `VideoRequest`, so that nodes, command line and Pytho
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +23,10 @@ from ..sdvg_core.settings.load import LoadOptions
 from ..sdvg_core.settings.request import NO_MODEL, STEP, TWO_STARTS, VideoRequest, check_directions, read_takes
 from ..sdvg_core.settings.route import Custom, Route
 from ..sdvg_core.settings.schedules import SCHEDULES
+from ..sdvg_core.videos.live import DEFAULT_LONGEST
 from .host.job import Job
 from .host.sockets import PromptEntry, PromptsSocket, ReportSocket, RouterSocket, StartSocket, router_of
+from .live import play_session
 from .page.kept import check_kept, find_locks
 from .page.progress import output_of
 from .page.signature import signature
@@ -85,6 +88,8 @@ class SpeculativeSampler(io.ComfyNode):
                 widget(VideoRequest, "colour_hold"),
                 io.Int.Input("draft_steps", default=0, min=0, max=64, advanced=True, optional=True),
                 *(widget(VideoRequest, name) for name in OF_REQUEST if name not in PLACED),
+                io.Boolean.Input("live", default=False, advanced=True, optional=True),
+                io.Int.Input("live_blocks", default=DEFAULT_LONGEST, min=1, max=4096, advanced=True, optional=True),
             ],
             outputs=[
                 io.Image.Output(display_name="frames"),
@@ -139,6 +144,8 @@ class SpeculativeSampler(io.ComfyNode):
         target_schedule: str = BOTH,
         reuse_gb: float = REUSE_GB,
         kept_blocks: str = "",
+        live: bool = False,
+        live_blocks: int = DEFAULT_LONGEST,
         **inputs: Any,
     ) -> io.NodeOutput:
         """Make the video. `inputs`: fields of `VideoRequest` and `Job` by their names."""
@@ -166,19 +173,28 @@ class SpeculativeSampler(io.ComfyNode):
             prompt_id=context.prompt_id if context else None,
             signature=signature(cls.hidden.prompt, cls.hidden.unique_id),
         )
-        frames, latent, report, live, sound = run_job(job, kept_blocks)
-        if live.stop_asked:
+        recorded = play_session(job, live_blocks, kept_blocks) if live else None
+        frames, latent, report, run, sound = run_job(recorded.job if recorded else job, kept_blocks)
+        if run.stop_asked:
             _stops[job.node_id] += 1
-        return io.NodeOutput(frames, latent, report, frames[live.clip_frames :], sound, ui=output_of(live))
+        recording = {"sdvg_recording": [recorded.values]} if recorded else {}
+        return io.NodeOutput(
+            frames, latent, report, frames[run.clip_frames :], sound, ui={**output_of(run), **recording}
+        )
 
     @classmethod
-    def fingerprint_inputs(cls, **inputs: object) -> int:
-        """Return a number that changes when a run is stopped, so that ComfyUI does not re-use its partial result."""
-        return _stops[cls.hidden.unique_id]
+    def fingerprint_inputs(cls, live: object = False, **inputs: object) -> int:
+        """Return a number that changes when a run is stopped, so that ComfyUI does not re-use its partial result.
+
+        For a live session it is a new one each time.
+        """
+        return -next(_sessions) if live else _stops[cls.hidden.unique_id]
 
 
 _stops: Counter[str | None] = Counter()
 """Number of stopped runs, by node id."""
+_sessions = itertools.count(1)
+"""Numbers of queued live sessions."""
 
 
 def plain(directions: str | None) -> str:

@@ -15,7 +15,7 @@ from ...sdvg_core.engine.types import Condition
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.settings.request import Shot, ShownClip, clips_text, shots_text
 from ...sdvg_core.text.prompts import Conditions, PromptSchedule, check_prompt
-from .sockets import PromptEntry
+from .sockets import PromptEntry, TextEncoder
 
 WIRE = "wire CLIP Text Encode (Wan) straight to this input"
 
@@ -37,6 +37,8 @@ SHOTS_KEY = "sdvg_shots"
 """Option with the `Shot` of each line that begins one afresh."""
 CLIPS_KEY = "sdvg_clips"
 """Option with the `ShownClip` of each line that shows one."""
+ENCODER_KEY = "sdvg_encoder"
+"""Option with the `TextEncoder` of that text."""
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 DIFFERS = (
@@ -64,9 +66,11 @@ UNUSABLE = {
 }
 
 
-def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[list[Any]]:
-    """Return a CONDITIONING with its prompt text attached, and a note on the text for the report, if any."""
-    carried = {TEXT_KEY: text, **({NOTE_KEY: note} if note else {})}
+def with_text(
+    conditioning: Sequence[Any], text: str, note: str = "", *, encoder: TextEncoder | None = None
+) -> list[list[Any]]:
+    """Return a CONDITIONING with its prompt text attached, a note on the text for the report, and what encoded it."""
+    carried = {TEXT_KEY: text, **({NOTE_KEY: note} if note else {}), **({ENCODER_KEY: encoder} if encoder else {})}
     return [[embedding, {**extras, **carried, EMBEDDING_KEY: embedding}] for embedding, extras in conditioning]
 
 
@@ -164,6 +168,27 @@ def _resolve_text(entry: PromptEntry) -> tuple[str, str]:
     if typed.strip():
         return typed, ""
     return carried, TEXT_CHANGED.format(from_here)
+
+
+def encoder_of(prompts: Sequence[PromptEntry]) -> TextEncoder:
+    """Return what encoded the prompts. Raises `BadInput` unless every text can be encoded again by it."""
+    encoders = [_extra(entry.conditioning, ENCODER_KEY, None) for entry in prompts]
+    if not all(isinstance(encoder, TextEncoder) for encoder in encoders):
+        raise BadInput(f"a live session needs the text encoder, which the conditioning does not carry; {TEXT_NODE}")
+    if any(_was_changed(entry.conditioning) for entry in prompts):
+        fault = "a node changed the conditioning after its text was encoded, and could not change a new one"
+        raise BadInput(f"{fault}; wire SDVG Prompt straight to positive for a live session")
+    encoder: TextEncoder = encoders[0]
+    return encoder
+
+
+def with_control_of(conditioning: Sequence[Any], other: Sequence[Any]) -> list[list[Any]]:
+    """Return a CONDITIONING with the control of another one, or with none, in place of its own."""
+    control = {key: value for _, extras in other for key, value in extras.items() if key in VACE_KEYS}
+    return [
+        [embedding, {**{key: value for key, value in extras.items() if key not in VACE_KEYS}, **control}]
+        for embedding, extras in conditioning
+    ]
 
 
 def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, scored: bool) -> Conditions:

@@ -59,7 +59,7 @@ class Job:
     `request`: from the widgets, without router and start. `schedules`: by role, if they differ from the preset's.
     `draft_steps`: number of drafting steps; 0 for the preset's. `reuse_bytes`: host memory for results that later
     runs can re-use. `notes`: on inputs without effect. `execution`: only `kv_dtype`; ComfyUI decides the rest.
-    `shot`: the last one of the LATENT that it continues. `start_sound`: AUDIO of its clip. `clips`: by name, those wired in to show between shots. `locks`: by shot, its first blocks, of an earlier run. `until_block`: the last block to make, from 1; 0 for all. `controlled`: whether the conditioning has a control. `makes_blocks`: False if it only
+    `shot`: the last one of the LATENT that it continues. `start_sound`: AUDIO of its clip. `clips`: by name, those wired in to show between shots. `locks`: by shot, its first blocks, of an earlier run. `until_block`: the last block to make, from 1; 0 for all. `live`: whether it is a live session, or makes the video of one. `controlled`: whether the conditioning has a control. `makes_blocks`: False if it only
     shows locked ones. `api_prompt`: the prompt in API form; `prompt_id`, `signature`: of it, for the page.
     """
 
@@ -83,6 +83,7 @@ class Job:
     clips: Mapping[str, ClipValue] = field(default_factory=dict)
     locks: Mapping[str, KeptBlocks] = field(default_factory=dict)
     until_block: int = 0
+    live: bool = False
     controlled: bool = False
     makes_blocks: bool = True
     node_id: str | None = None

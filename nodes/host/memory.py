@@ -137,6 +137,12 @@ class Memory:
             for line in describe_plan(_on(device, self.models), needs, usable_on(device), device, self.lazy)
         )
 
+    def load(self) -> None:
+        """Load all models at once; again after another model, such as a text encoder, took their place."""
+        if self.lazy:
+            mm.soft_empty_cache()  # dynamic VRAM cannot use what torch keeps from an earlier run
+        load_together(tuple(self.models.values()), {device: needs.total for device, needs in self.needs.items()})
+
     def prioritise(self) -> None:
         """Rank the models under dynamic VRAM as at load: the target gives way first, then the drafter.
 
@@ -201,12 +207,9 @@ def resident(memory: Memory) -> Iterator[None]:
     """
     if memory.devices[0].type == "cuda":
         torch.cuda.reset_peak_memory_stats(memory.devices[0])
-    patchers = tuple(memory.models.values())
-    if memory.lazy:
-        mm.soft_empty_cache()  # dynamic VRAM cannot use what torch keeps from an earlier run
-    load_together(patchers, {device: needs.total for device, needs in memory.needs.items()})
+    memory.load()
     with ExitStack() as after:
-        for patcher in patchers:
+        for patcher in memory.models.values():
             after.callback(patcher.cleanup)
             patcher.pre_run()
         yield

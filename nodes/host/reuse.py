@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Mapping, Set
 from typing import Any
 
@@ -96,11 +97,12 @@ def _named(value: Any) -> Any:
 def begin_reuse(job: Job, compiled: Set[str]) -> Reuse | None:
     """Begin a run in the store, and return its `Reuse`. A limit of 0 bytes empties the store and returns None.
 
-    `compiled`: roles whose layers are compiled.
+    `compiled`: roles whose layers are compiled. A live session keeps all its blocks, whatever the limit; the next run
+    drops what is beyond it.
     """
-    STORE.begin_run(job.reuse_bytes)
+    STORE.begin_run(math.inf if job.live else job.reuse_bytes)
     PIXELS.shrink(job.reuse_bytes - STORE.bytes)
-    if not job.reuse_bytes:
+    if not (job.reuse_bytes or job.live):
         return None
     return Reuse(store=STORE, part_keys=host_part_keys(job, compiled), pixels=PIXELS)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,19 @@ class PromptEntry:
     conditioning: Sequence[Any]
     text: str
     cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextEncoder:
+    """What encoded a conditioning, for prompts that come while a live session runs.
+
+    `encode`: from a text to its CONDITIONING. `understand`: from a text to the prompt that is taken in its place;
+    raises `BadInput` for one that cannot be. `patcher`: the model, if ComfyUI moves it.
+    """
+
+    encode: Callable[[str], Sequence[Any]]
+    understand: Callable[[str], str] = str
+    patcher: ModelPatcher | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -42,7 +42,8 @@ class LiveRun:
     `clip_frames`: number of its frames that belong to the clip it continues. `models`, `keys`, `pixel_keys`: cache
     keys for the forecast in `reuse`. `beginnings`: its kept blocks by digest; see `kept`. `digests`: of the beginning of
     its shot up to each block. `trace`: what it left for the
-    forecast; None if its signature is not known.
+    forecast; None if its signature is not known. Of a live session: `edition`: how often it was set back; `state`:
+    as its pages were told last.
     """
 
     begin: dict[str, Any]
@@ -57,6 +58,14 @@ class LiveRun:
     beginnings: dict[str, KeptBlocks] = field(default_factory=dict)
     digests: list[str] = field(default_factory=list)
     trace: Trace | None = None
+    edition: int = 0
+    state: dict[str, Any] | None = None
+
+    def set_back(self, number: int) -> None:
+        """Drop the blocks from `number` on, from 1, which are made anew."""
+        self.edition += 1
+        self.events = [event for event in self.events if event["number"] < number]
+        self.sprites = OrderedDict((at, sprite) for at, sprite in self.sprites.items() if at < number)
 
     def add_sprite(self, number: int, frames: Tensor) -> dict[str, int]:
         """Store a sprite of a block's frames `b f c h w`; return its frame count and cell size in pixels."""
@@ -68,7 +77,7 @@ class LiveRun:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the run as JSON values."""
-        return {**self.begin, "events": self.events, "done": self.done}
+        return {**self.begin, "events": self.events, "done": self.done, "state": self.state}
 
 
 def small(frames: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import comfy.model_management as mm
@@ -25,6 +26,7 @@ _notified: set[str | None] = set()
 """Ids of the nodes that show a text by `notify`."""
 NOTHING_NOTED = "Nothing to note."
 DONE_EVENT = "sdvg.done"
+LIVE_EVENT = "sdvg.live"
 KEPT_EVENT = {
     "outcome": "given",
     "take": 1,
@@ -79,8 +81,11 @@ class NodeProgress:
             self._passes += 1
             self._bar.update_absolute(self._done * self._steps_per_block + min(self._passes, self._steps_per_block))
 
-    def block(self, number: int, record: BlockRecord, frames: Tensor) -> None:
-        """Show a finished block, from 1, with its frames `b f c h w`: preview of the last one, text, and event."""
+    def block(self, number: int, record: BlockRecord, frames: Tensor, **more: Any) -> None:
+        """Show a finished block, from 1, with its frames `b f c h w`: preview of the last one, text, and event.
+
+        `more`: further fields of its event.
+        """
         self._done = number
         self._passes = 0
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
@@ -89,7 +94,7 @@ class NodeProgress:
         # On a narrow node, a line wraps before the comparison, `weakest frame -0.31 >= -0.70`, not inside it.
         start, comma, comparison = block_line(record, self._done, self._blocks).rpartition(", ")
         self.show(start + comma + comparison.replace(" ", NO_BREAK))
-        event = block_event(record, self._done, self._blocks)
+        event = {**block_event(record, self._done, self._blocks), **more}
         if self.live.trace:
             self.live.trace.decisions[self._done] = record.decision
         if self._done >= self.live.begin["until"]:  # of a take, only the last block is shown
@@ -129,6 +134,22 @@ class NodeProgress:
             ended = {"blocks": self._done, "of": self._blocks, "stopped": False, "failed": True}
             self.live.done = {**whose(self.live), **ended, "seconds": 0.0, "speed_up": None}
             self._send(DONE_EVENT, self.live.done)
+
+    def steered(self, state: Mapping[str, Any]) -> None:
+        """Show the state of a live session."""
+        self.live.state = {**whose(self.live), **state}
+        self._send(LIVE_EVENT, self.live.state)
+
+    def recorded(self, recording: Mapping[str, Any], why: str) -> None:
+        """Send the last event of a live session. `recording`: its values; none if nothing was made.
+
+        `why`: what ended it, if that was not asked for.
+        """
+        blocks = recording.get("blocks", 0)
+        ended = {"blocks": blocks, "of": self._blocks, "stopped": blocks < self._blocks, "failed": not blocks}
+        told = {"live": True, "recording": recording or None, "why": why}
+        self.live.done = {**whose(self.live), **ended, **told, "seconds": 0.0, "speed_up": None}
+        self._send(DONE_EVENT, self.live.done)
 
     def show(self, text: str) -> None:
         """Show a line of text on the node."""

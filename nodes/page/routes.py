@@ -14,10 +14,13 @@ from ...sdvg_core.errors import BadInput
 from .answers import Check, forecast, refusals
 from .kept import FORGOTTEN, find_locks, write_kept
 from .live import RUNS, LiveRuns
+from .steering import SESSIONS, TooMany
 
 logger = logging.getLogger(__name__)
 
 ALL_RUNS = "/sdvg/runs"
+MOST_BYTES = 1 << 18
+"""Bytes of a message to a live session: 20,000 characters, each of six letters in JSON, and some more."""
 
 
 def register_routes(check: Check) -> None:
@@ -57,6 +60,12 @@ def register_routes(check: Check) -> None:
     async def stop(request: web.Request) -> web.Response:
         return answer_stop(await read(request), RUNS)
 
+    @server.routes.post("/sdvg/steer")
+    async def steer(request: web.Request) -> web.Response:
+        if (request.content_length or MOST_BYTES + 1) > MOST_BYTES:
+            return refuse(413, "the message is too long; send one of at most 20,000 characters")
+        return await asyncio.to_thread(answer_steer, await read(request))
+
     @server.routes.post("/sdvg/keep")
     async def keep(request: web.Request) -> web.Response:
         return await asyncio.to_thread(answer_keep, await read(request))
@@ -78,6 +87,20 @@ def answer_stop(asked: Any, runs: LiveRuns) -> web.Response:
     if not runs.stop(node):
         return refuse(404, f"node {node!r:.60} is not making a video, so there is nothing to stop")
     return web.json_response({"stopping": True})
+
+
+def answer_steer(asked: Any) -> web.Response:
+    """Do what a page asks of a live session. `asked`: JSON as sent, `{"run": id, "act": ...}`; see `LiveSession`."""
+    run = asked.get("run") if isinstance(asked, dict) else None
+    if not isinstance(run, str):
+        return refuse(400, 'to steer a session, send its run and an act, such as {"run": "0a1b", "act": "hold"}')
+    session = SESSIONS.get(run)
+    if session is None:
+        return refuse(404, "there is no such live session; it has ended, or the server was restarted")
+    try:
+        return web.json_response(session.act(asked))
+    except BadInput as error:
+        return refuse(429 if isinstance(error, TooMany) else 400, str(error))
 
 
 def answer_keep(asked: Any) -> web.Response:

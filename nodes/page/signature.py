@@ -20,6 +20,8 @@ PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
 """Class -> input of nodes whose prompt may have several lines."""
 OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
 """Inputs that say what is asked of single blocks."""
+NOT_OF_VIDEO = ("reuse_gb", "live", "live_blocks")
+"""Inputs that change nothing of a video that is not live."""
 ANY_BLOCK = 0
 """Block of a prompt that may begin at any."""
 START_NODE = "SDVGStart"
@@ -48,7 +50,8 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
         schedule = inputs.pop("prompt_schedule", None)
         prompts = sorted([*graph.lines(inputs.get("positive")), *graph.schedule(schedule)])
         texts = graph.texts(inputs.get("positive"), schedule)
-        inputs.pop("reuse_gb", None)  # does not change the video
+        for name in NOT_OF_VIDEO:
+            inputs.pop(name, None)
         rest = {name: graph.value(value) for name, value in inputs.items()}
         of_blocks = [rest.pop(name, "") for name in OF_BLOCKS]
         router, tau = graph.gate(rest.pop("router", None), inputs.get("router"))
@@ -103,7 +106,7 @@ class _Graph:
     def __init__(self, prompt: Mapping[str, Any], positive: Any = None) -> None:
         self._prompt = prompt
         self._hashes = dict[str, str]()
-        self._read = self._prompt_node(positive)  # its text is compared by block, and no part of its hash
+        self.read = self._prompt_node(positive)  # its text is compared by block, and no part of its hash
 
     def value(self, value: Any) -> Any:
         """Return the hash and output index of the node wired to an input, or its value as ComfyUI normalises it."""
@@ -120,7 +123,7 @@ class _Graph:
                 inputs = {key: value for key, value in inputs.items() if not key.startswith(CLIP_INPUTS)}
             key = PROMPTS.get(node["class_type"])
             if key and isinstance(text := inputs.get(key), str) and text.strip():
-                inputs[key] = "" if name == self._read else read_prompt(text).texts[0]
+                inputs[key] = "" if name == self.read else read_prompt(text).texts[0]
             self._hashes[name] = _hash([node["class_type"], inputs])
         return self._hashes[name]
 
@@ -207,6 +210,11 @@ class _Graph:
         lines = [line for line in self.lines(inputs["conditioning"]) if line[0] > 1]
         here = [(inputs["from_block"], _hash(text)), *lines]
         return [*self.schedule(inputs.get("schedule")), *here]
+
+
+def prompt_node(prompt: Mapping[str, Any], wire: Any) -> str | None:
+    """Return the node that encodes the prompt at the end of a wire; None for one that we cannot read."""
+    return _Graph(prompt, wire).read
 
 
 def router_inputs(prompt: Mapping[str, Any], wire: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..engine.inputs import ControlClip
 from ..engine.plan import most_handover
 from ..engine.protocols import Engine
 from ..engine.reuse import Reuse
@@ -141,10 +142,16 @@ class Steering:
     what cannot be. Those that the run itself calls, in its own thread, take blocks from 0.
     """
 
-    def __init__(self, request: VideoRequest, prompt: PromptSchedule, given: int) -> None:
-        """`request`: of the longest run. `given`: number of blocks of the clip that it continues."""
+    def __init__(
+        self, request: VideoRequest, prompt: PromptSchedule, given: int, *, follows_clip: bool = False
+    ) -> None:
+        """`request`: of the longest run. `given`: number of blocks of the clip that it continues.
+
+        `follows_clip`: whether a restyled clip or a control sets what the blocks show.
+        """
         self._request = request
         self._given = given
+        self._follows_clip = follows_clip
         self._script = Script(prompt, read_takes(request.takes, request.blocks))
         self._changed = threading.Condition()
         self._next = 0  # the first new block that is not decided yet: what is asked for now counts from it
@@ -168,7 +175,7 @@ class Steering:
             check_prompt(prompt)
         if prompt is None and not (cut or fresh):
             raise BadInput("nothing is asked for; give a prompt, cut or fresh")
-        if fresh and (self._request.restyle or self._request.control):
+        if fresh and self._follows_clip:
             raise BadInput("a fresh shot would need a clip to restyle, or a control, of its own; use cut")
         with self._changed:
             self._check_going_on()
@@ -297,6 +304,13 @@ class Steering:
             start, text = self._script.entry_at(block)
             return start, text, start in self._script.prompt.cuts
 
+    def join(self, block: int) -> str:
+        """Return how a block of the film, from 0, is joined to the one before: `fresh`, `cut`, or nothing."""
+        with self._changed:
+            prompt = self._script.prompt
+            fresh = any(shot.start == block for shot in prompt.shots[1:])
+            return "fresh" if fresh else "cut" if block in prompt.cuts else ""
+
     def takes(self) -> str:
         """Return the takes as text."""
         with self._changed:
@@ -355,29 +369,33 @@ class LiveFilm:
         start: Start | ReadStart = NOTHING,
         shot: Shot = WHOLE,
         read_control: ReadControl | None = None,
+        controls: Sequence[ControlClip] = (),
     ) -> None:
         """Resolve the longest run. `request`: of `live_request`. `start`: of its first shot. `shot`: of a clip.
 
-        Raises `BadInput` for a run that the drafter cannot make. `notes`: on how exactly it can be made again.
+        For `read_control` and `controls` see `resolve_request`. `notes`: on how exactly it can be made again.
+        Raises `BadInput` for a run that the drafter cannot make.
         """
         self._request = replace(with_prompt_lines(request, prompt), shots="")
         self._headers = headers
         self._start = start
         self._shot = shot
         self._read_control = read_control
+        self._controls = tuple(controls)
         self.longest = self._resolve(WHOLE, 0, request.takes)
         self._start = self.longest.start
         given = self.longest.plan.spans[0].index
-        restyles = isinstance(self._start, RestyledStart) or read_control
-        if restyles and prompt.shots[1:]:
+        of_pixels = isinstance(self._start, RestyledStart) or read_control is not None
+        follows_clip = of_pixels or bool(controls)
+        if follows_clip and prompt.shots[1:]:
             raise BadInput("a fresh shot would need a clip to restyle, or a control, of its own; use cut")
         if late := [shot for shot in prompt.shots[1:] if shot.start <= given]:
             begins = f"shot {late[0].key} begins at block {late[0].start + 1}"
             fault = f"{begins}, and the clip has {count(given, 'block')}"
             raise BadInput(f"{fault}; begin it at block {given + 2} or later, or leave the clip out")
         # A TAEHV encodes the end of a clip in another way than its middle (measured on the miniature: 0.0012 of 1).
-        self.notes = (ENDS_OTHERWISE,) if restyles and headers.vae.tae_kind else ()
-        self.steering = Steering(request, prompt, given)
+        self.notes = (ENDS_OTHERWISE,) if of_pixels and headers.vae.tae_kind else ()
+        self.steering = Steering(request, prompt, given, follows_clip=follows_clip)
         self._conditions: dict[tuple[int, str, bool], Condition] = {}
 
     def play(
@@ -421,6 +439,7 @@ class LiveFilm:
             start=NOTHING if first else self._start,
             shot=self._shot if shot == WHOLE else shot,
             read_control=self._read_control,
+            controls=self._controls,
         )
 
     def _condition(self, block: int, embed: Callable[[str], Tensor]) -> Condition:

@@ -154,6 +154,10 @@ class Server:
         """Queue a prompt and wait for it."""
         return self.wait(self.queue(prompt))
 
+    def steer(self, run, act, **more):
+        """Ask something of a live session. Raises `Refused`."""
+        return self.ask("/sdvg/steer", {"run": run, "act": act, **more})
+
     def make(self, prompt):
         """Run a prompt that must succeed."""
         done = self.run(prompt)
@@ -376,7 +380,7 @@ def change(prompt, **changes):
             prompt[EXTRA] = value
         else:
             role, _, key = name.partition("__")
-            inputs = prompt[{"router": ROUTER, "sampler": SAMPLER}[role]]["inputs"]
+            inputs = prompt[{"pocket": POCKET, "router": ROUTER, "sampler": SAMPLER}[role]]["inputs"]
             key = key.replace("__", ".")
             inputs[key] = value
             if value is GONE:

@@ -1,0 +1,106 @@
+"""Live sessions of a real server, steered by its route. What an act does: test_steering_page.py."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+import torch
+from running_server import SAMPLER, Refused, change, pocket
+
+pytestmark = pytest.mark.comfyui
+
+
+def live_run(server, ready=bool):
+    """Return the live session under way once it fulfils `ready`."""
+    for _ in range(6000):
+        for run in server.ask("/sdvg/runs")["runs"]:
+            if run.get("live") and run["done"] is None and ready(run):
+                return run
+        time.sleep(0.01)
+    raise TimeoutError("no such session")
+
+
+@pytest.fixture
+def session(server):
+    """A session that nobody plays further than its first blocks: its queued prompt and its run."""
+    server.forget()
+    prompt = pocket(sampler__seed=5, sampler__live=True, sampler__blocks=2)
+    queued = server.queue(prompt)
+    run = live_run(server)["run"]
+    server.steer(run, "play", page="test", at=0)
+    live_run(server, lambda known: known["events"])
+    yield prompt, queued, run
+    if any(known["done"] is None for known in server.ask("/sdvg/runs")["runs"] if known["run"] == run):
+        server.steer(run, "end")
+    server.wait(queued)
+
+
+def test_session_is_steered_over_http(server, session):
+    """Its recording makes the same film in the graph, and every block of the session is used again."""
+    prompt, queued, run = session
+    block = server.steer(run, "prompt", text="A blue ring moving up")["block"]
+    server.steer(run, "play", page="test", at=block + 1)
+    live_run(server, lambda known: len(known["events"]) > block)
+    assert server.steer(run, "hold")["block"] > block
+    assert live_run(server)["state"]["why"] == "asked"
+    server.steer(run, "end")
+    done = server.wait(queued)
+    [recording] = done.outputs[SAMPLER]["sdvg_recording"]
+    events = done.outputs[SAMPLER]["sdvg_route"]
+    assert [event["reused"] for event in events] == [True] * recording["blocks"]
+    assert recording["text"].splitlines()[1].startswith(f"{block}: ")
+    graph = {f"sampler__{name}": recording[name] for name in ("seed", "takes", "blocks")}
+    graph |= {"sampler__live": False, "pocket__prompt": recording["text"]}
+    drafts = {"router__policy": "first", "router__policy__target_blocks": 0, "router__policy__handover_steps": 2}
+    again = server.make(change(prompt, **graph, **drafts))
+    assert torch.equal(server.latents(done), server.latents(again))
+    assert again.record()["totals"]["passes"]["drafter_denoising"] == 0
+    # Finished by the gate, with own drafts: no draft is made again.
+    finished = server.make(change(prompt, **graph, sampler__drafter_context="own")).record()
+    assert finished["totals"]["passes"]["drafter_denoising"] == 0
+    assert finished["totals"]["passes"]["target_denoising"] > 0
+
+
+def test_session_is_never_taken_from_the_cache(server):
+    """Catches: a second session that shows the film of the first."""
+    prompt = pocket(sampler__live=True, sampler__live_blocks=2)
+    server.make(prompt)
+    again = server.make(prompt)
+    assert SAMPLER not in again.message("execution_cached")["nodes"]
+    assert again.outputs[SAMPLER]["sdvg_recording"][0]["blocks"] == 2
+
+
+def test_interrupted_session_frees_the_queue(server, session):
+    """Also while it is held."""
+    _, queued, run = session
+    server.steer(run, "hold")
+    server.ask("/interrupt", {})
+    assert server.wait(queued, seconds=60).status == "error"
+    with pytest.raises(Refused, match="no such live session"):
+        server.steer(run, "hold")
+
+
+def status_of(server, body, headers=None):
+    """Return the status of the answer to a message as it is sent."""
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}/sdvg/steer", body, headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code if json.loads(error.read())["error"] else 0
+
+
+def test_junk_is_answered_with_a_sentence(server, session):
+    """A thousand messages at once, a prompt without end, and what is no message at all; the session goes on."""
+    _, _, run = session
+    message = json.dumps({"run": run, "act": "play", "page": "test", "at": 0}).encode()
+    assert {status_of(server, message) for _ in range(1000)} == {200, 429}
+    assert status_of(server, b"{" * 1000) == 400
+    assert status_of(server, b"[]") == 400
+    assert status_of(server, json.dumps({"run": run, "act": "prompt", "text": "x" * 300_000}).encode()) == 413
+    time.sleep(1)
+    assert status_of(server, json.dumps({"run": run, "act": "prompt", "text": "x" * 20_001}).encode()) == 400
+    assert server.steer(run, "prompt", text="A blue ring moving up")["block"]

@@ -1,0 +1,180 @@
+"""What a live session does with the messages of pages: pace, hold, refuse."""
+
+import pytest
+from sdvg_pack.nodes.page.live import LiveRun
+from sdvg_pack.nodes.page.steering import ACTS_A_SECOND, LiveSession, TooMany
+from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.settings.request import VideoRequest
+from sdvg_pack.sdvg_core.text.prompts import one_prompt
+from sdvg_pack.sdvg_core.videos.live import Steering
+
+pytestmark = pytest.mark.comfyui
+
+
+class Clock:
+    """Seconds, as the test says."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Page:
+    """A session whose clock stands still. `told`: the states that pages were told."""
+
+    def __init__(self):
+        self.clock = Clock()
+        self.told = []
+        self.steering = Steering(VideoRequest(blocks=80), one_prompt("a red ball"), given=0)
+        run = LiveRun({"run": "0a", "node": "5", "workflow": None})
+        self.session = LiveSession(self.steering, run, str, self.told.append, self.clock)
+        self.run = run
+
+    def make(self, blocks):
+        """Make more blocks, without a wait."""
+        shot = self.steering.shot()
+        for block in range(self.steering.upcoming - 1, self.steering.upcoming - 1 + blocks):
+            assert self.steering.decide(block, shot, bool)
+            assert self.steering.count(block + 1, shot)
+
+    def play(self, at, page="one", **more):
+        return self.session.act({"act": "play", "page": page, "at": at, **more})
+
+    def after(self, seconds):
+        """Return whether the run waits, so many seconds later."""
+        self.clock.now += seconds
+        return self.session.waits()
+
+
+@pytest.fixture
+def page():
+    return Page()
+
+
+def test_no_more_is_made_than_a_page_plays(page):
+    """Two blocks ahead of where it plays. Catches: a word that acts a minute later."""
+    page.play(0)
+    waited = []
+    for _ in range(3):
+        waited.append(page.after(0.1))
+        page.make(1)
+    assert waited == [False, False, True]
+    page.play(1.9)
+    assert page.after(0.1)
+    page.play(2)
+    assert not page.after(0.1)
+    page.play(2, ahead=1)
+    assert page.after(0.1)
+
+
+def test_run_without_a_page_is_not_paced(page):
+    page.make(9)
+    assert not page.after(10_000)
+    assert page.session.why == ""
+
+
+def test_newest_page_sets_the_pace(page):
+    page.make(4)
+    page.play(4, "old")
+    page.clock.now += 1
+    page.play(0, "new")
+    page.play(4, "old")
+    assert page.after(1)
+    page.clock.now += 9.5
+    page.play(4, "old")
+    assert not page.after(0), "the new page said nothing for ten seconds"
+
+
+def test_session_that_nobody_watches_holds_and_ends(page):
+    """Catches: a queue that is blocked for ever."""
+    page.make(3)
+    page.play(3, patience=2)
+    assert not page.after(59)
+    assert page.after(2)
+    assert page.told[-1]["held"]
+    assert page.told[-1]["why"] == "unseen"
+    assert page.after(119)
+    assert not page.steering.ended
+    assert not page.after(2)
+    assert page.steering.ended
+    assert page.session.why == "The session was held for 2 minutes, so it ended; what was made is kept."
+
+
+def test_session_goes_on_when_a_page_comes_back(page):
+    page.make(3)
+    page.play(3)
+    assert page.after(61)
+    page.play(3, "another")
+    assert not page.after(0.2)
+    assert page.told[-1]["why"] == ""
+
+
+def test_stop_of_the_strip_ends_a_session(page):
+    page.make(1)
+    page.run.stop_asked = True
+    assert not page.after(0)
+    assert page.steering.ended
+
+
+def test_twenty_acts_a_second_are_taken(page):
+    for _ in range(ACTS_A_SECOND):
+        page.play(0)
+    with pytest.raises(TooMany, match="in a second"):
+        page.play(0)
+    page.clock.now += 1
+    page.play(0)
+
+
+@pytest.mark.parametrize(
+    "text, word",
+    [
+        ("a // b", "'//'"),
+        ("a /* b", "'/\\*'"),
+        ("a \\ b", "takes"),
+        ("a\nb", "one line"),
+        ("5: a red ball", "number"),
+        ("5 cut: a red ball", "number"),
+        ("[first 3] a ball", "number"),
+        ("  ", "empty"),
+        ("x" * 20_001, "20001 characters"),
+        (7, "empty"),
+    ],
+)
+def test_prompt_is_refused(text, word, page):
+    with pytest.raises(BadInput, match=word):
+        page.session.act({"act": "prompt", "text": text})
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"act": "jump"},
+        {"act": "prompt"},
+        {"act": "again", "block": "2"},
+        {"act": "again", "block": True},
+        {"act": "again", "block": 4},
+        {"act": "play", "at": "soon"},
+        {"act": "play", "at": float("nan")},
+        {"act": "play", "at": 1, "ahead": []},
+    ],
+)
+def test_junk_is_refused(asked, page):
+    page.make(2)
+    with pytest.raises(BadInput):
+        page.session.act(asked)
+    assert page.steering.upcoming == 3
+
+
+def test_word_is_answered_with_its_block(page):
+    page.make(2)
+    assert page.session.act({"act": "prompt", "text": " a blue ring "}) == {"block": 3, "text": "a blue ring"}
+    assert page.told[-1]["words"] == "a blue ring"
+    assert page.session.act({"act": "prompt", "fresh": True})["block"] == 3
+    assert [shot.start for shot in page.steering.recording().prompt.shots] == [0]
+    assert page.session.act({"act": "hold"})["block"] == 3
+    assert page.told[-1]["why"] == "asked"
+    page.session.act({"act": "resume"})
+    assert not page.told[-1]["held"]
