@@ -41,7 +41,7 @@ from .host.job import Job
 from .host.loras import naming_loras
 from .host.memory import refusal_of, resident
 from .host.model import settle_attention
-from .host.sockets import PromptEntry, RouterValue, TextEncoder
+from .host.sockets import PromptEncoder, PromptEntry, RouterValue
 from .page.signature import PROMPTS, UNREADABLE, prompt_node, signature
 from .page.steering import SESSIONS, LiveSession
 from .run import controls_of, prepare, start_of
@@ -129,7 +129,7 @@ def _check_frames(ready: ReadyRun) -> None:
         raise BadInput(f"{fault}, and {gigabytes(free)} are free; lower live_blocks, width or height")
 
 
-def _encoder_note(encoder: TextEncoder) -> tuple[str, ...]:
+def _encoder_note(encoder: PromptEncoder) -> tuple[str, ...]:
     """Return a note on the memory of a text encoder that ComfyUI moves."""
     if encoder.patcher is None:
         return ()
@@ -141,7 +141,7 @@ def _encoder_note(encoder: TextEncoder) -> tuple[str, ...]:
 class _Words:
     """The CONDITIONING of every prompt of a session: those that are wired, and those that come."""
 
-    def __init__(self, encoder: TextEncoder, ready: ReadyRun, prompts: Sequence[PromptEntry]) -> None:
+    def __init__(self, encoder: PromptEncoder, ready: ReadyRun, prompts: Sequence[PromptEntry]) -> None:
         self._encoder = encoder
         self._ready = ready
         self._known = {entry.text: entry.conditioning for entry in prompts}

@@ -20,7 +20,7 @@ from ..sdvg_core.settings.context import get_preset
 from ..sdvg_core.text.prompts import read_prompt, taken_as_text
 from .host.conditioning import with_lines, with_text
 from .host.files import load_checkpoint
-from .host.sockets import HostScorer, ScorerSocket, TextEncoder, load_host_scorer
+from .host.sockets import HostScorer, PromptEncoder, ScorerSocket, load_host_scorer
 from .host.vae import FastVAE
 from .page.progress import notify
 from .schema import known_inputs_only, node_schema
@@ -86,7 +86,7 @@ class PocketModels(io.ComfyNode):
             embedding = _text_encoder()(scene.text)
             return with_text([[embedding, {}]], scene.text, " ".join(notes), encoder=encoder)
 
-        encoder = TextEncoder(encoded, understand=lambda text: understand(text, strict=strict)[0].text)
+        encoder = PromptEncoder(encoded, understand=lambda text: understand(text, strict=strict)[0].text)
 
         return io.NodeOutput(
             drafter,

@@ -14,7 +14,7 @@ from comfy_api.latest import io
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.text.prompts import read_prompt
 from .host.conditioning import with_lines, with_text
-from .host.sockets import PromptEntry, PromptsSocket, TextEncoder
+from .host.sockets import PromptEncoder, PromptEntry, PromptsSocket
 from .schema import known_inputs_only, node_schema
 
 
@@ -42,7 +42,7 @@ class Prompt(io.ComfyNode):
         def encoded(line: str) -> list[list[Any]]:
             return with_text(clip.encode_from_tokens_scheduled(clip.tokenize(line)), line, encoder=encoder)
 
-        encoder = TextEncoder(encoded, patcher=clip.patcher)
+        encoder = PromptEncoder(encoded, patcher=getattr(clip, "patcher", None))  # another pack's may have none
 
         lines = read_prompt(text) if text.strip() else None
         return io.NodeOutput(with_lines(lines, encoded) if lines and lines.changes else encoded(text))

@@ -87,9 +87,9 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Int.Input("until_block", default=0, min=0, max=4096, advanced=True, optional=True),
                 widget(VideoRequest, "colour_hold"),
                 io.Int.Input("draft_steps", default=0, min=0, max=64, advanced=True, optional=True),
-                *(widget(VideoRequest, name) for name in OF_REQUEST if name not in PLACED),
                 io.Boolean.Input("live", default=False, advanced=True, optional=True),
                 io.Int.Input("live_blocks", default=DEFAULT_LONGEST, min=1, max=4096, advanced=True, optional=True),
+                *(widget(VideoRequest, name) for name in OF_REQUEST if name not in PLACED),
             ],
             outputs=[
                 io.Image.Output(display_name="frames"),

@@ -15,7 +15,7 @@ from ...sdvg_core.engine.types import Condition
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.settings.request import Shot, ShownClip, clips_text, shots_text
 from ...sdvg_core.text.prompts import Conditions, PromptSchedule, check_prompt
-from .sockets import PromptEntry, TextEncoder
+from .sockets import PromptEncoder, PromptEntry
 
 WIRE = "wire CLIP Text Encode (Wan) straight to this input"
 
@@ -38,7 +38,7 @@ SHOTS_KEY = "sdvg_shots"
 CLIPS_KEY = "sdvg_clips"
 """Option with the `ShownClip` of each line that shows one."""
 ENCODER_KEY = "sdvg_encoder"
-"""Option with the `TextEncoder` of that text."""
+"""Option with the `PromptEncoder` of that text."""
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 DIFFERS = (
@@ -67,7 +67,7 @@ UNUSABLE = {
 
 
 def with_text(
-    conditioning: Sequence[Any], text: str, note: str = "", *, encoder: TextEncoder | None = None
+    conditioning: Sequence[Any], text: str, note: str = "", *, encoder: PromptEncoder | None = None
 ) -> list[list[Any]]:
     """Return a CONDITIONING with its prompt text attached, a note on the text for the report, and what encoded it."""
     carried = {TEXT_KEY: text, **({NOTE_KEY: note} if note else {}), **({ENCODER_KEY: encoder} if encoder else {})}
@@ -170,15 +170,15 @@ def _resolve_text(entry: PromptEntry) -> tuple[str, str]:
     return carried, TEXT_CHANGED.format(from_here)
 
 
-def encoder_of(prompts: Sequence[PromptEntry]) -> TextEncoder:
+def encoder_of(prompts: Sequence[PromptEntry]) -> PromptEncoder:
     """Return what encoded the prompts. Raises `BadInput` unless every text can be encoded again by it."""
     encoders = [_extra(entry.conditioning, ENCODER_KEY, None) for entry in prompts]
-    if not all(isinstance(encoder, TextEncoder) for encoder in encoders):
+    if not all(isinstance(encoder, PromptEncoder) for encoder in encoders):
         raise BadInput(f"a live session needs the text encoder, which the conditioning does not carry; {TEXT_NODE}")
     if any(_was_changed(entry.conditioning) for entry in prompts):
         fault = "a node changed the conditioning after its text was encoded, and could not change a new one"
         raise BadInput(f"{fault}; wire SDVG Prompt straight to positive for a live session")
-    encoder: TextEncoder = encoders[0]
+    encoder: PromptEncoder = encoders[0]
     return encoder
 
 

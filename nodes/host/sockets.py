@@ -107,7 +107,7 @@ class PromptEntry:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TextEncoder:
+class PromptEncoder:
     """What encoded a conditioning, for prompts that come while a live session runs.
 
     `encode`: from a text to its CONDITIONING. `understand`: from a text to the prompt that is taken in its place;

@@ -16,14 +16,13 @@ from typing import Any
 
 from ...sdvg_core.errors import BadInput, quoted
 from ...sdvg_core.text.prompts import ALMOST, PROMPT_LINE, check_prompt
-from ...sdvg_core.videos.live import Steering
+from ...sdvg_core.videos.live import AHEAD, Steering
 from .live import LiveRun
 
 CONNECTED = 10.0
 """Seconds after its last word for which a page counts as one that plays."""
 UNSEEN = 60.0
 """Seconds without such a page after which a session holds."""
-AHEAD = 2
 MOST_AHEAD = 16
 PATIENCE = 10
 """Minutes for which a session is held before it ends, so that it never blocks the queue for ever."""
@@ -58,7 +57,7 @@ class LiveSession:
         tell: Callable[[Mapping[str, Any]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`run`: as the page sees it. `understand`: see `TextEncoder`. `tell`: tells pages the state."""
+        """`run`: as the page sees it. `understand`: see `PromptEncoder`. `tell`: tells pages the state."""
         self.why = ""  # it ended, if that was not asked for
         self._steering = steering
         self._run = run

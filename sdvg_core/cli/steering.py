@@ -11,10 +11,8 @@ from typing import TextIO
 
 from ..engine.records import BlockRecord
 from ..errors import BadInput, quoted
-from ..videos.live import Steering
+from ..videos.live import AHEAD, Steering
 
-AHEAD = 2
-"""Blocks that are made before they are due, where somebody watches."""
 LIVE_COMMANDS = "/cut, /fresh (with a text or without), /again 5, /hold, /resume, /end"
 
 

@@ -35,6 +35,8 @@ from .start import NOTHING, ReadStart, RestyledStart, Start
 
 DEFAULT_LONGEST = 80
 """Blocks of a live run at most: a minute."""
+AHEAD = 2
+"""Blocks that are made before they are due, where somebody watches."""
 LOOKS_AGAIN = 0.2
 """Seconds after which a run that is held asks again whether it may go on, or must end."""
 KEY_LENGTH = 3

@@ -365,6 +365,8 @@ def test_conditioning_of_sdvg_prompt_carries_its_text():
     [[embedding, extras]] = conditioning
     assert embedding.unique().tolist() == [len(SHOWN)]
     assert extras.pop("sdvg_embedding") is embedding
+    [[encoded_again, _]] = extras.pop("sdvg_encoder").encode(SHOWN)
+    assert torch.equal(encoded_again, embedding)
     assert extras == {"pooled_output": None, "sdvg_text": SHOWN}
 
 

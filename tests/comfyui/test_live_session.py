@@ -13,7 +13,7 @@ from host_run import SamplerRun, make_job, with_inputs
 from host_tiny import generator_of
 from sdvg_pack.nodes import live
 from sdvg_pack.nodes.host.conditioning import with_lines, with_text
-from sdvg_pack.nodes.host.sockets import PromptEntry, RouterValue, TextEncoder
+from sdvg_pack.nodes.host.sockets import PromptEncoder, PromptEntry, RouterValue
 from sdvg_pack.nodes.live import play_session
 from sdvg_pack.nodes.page.live import RUNS
 from sdvg_pack.nodes.page.steering import SESSIONS, LiveSession
@@ -29,7 +29,7 @@ DRAFTED = RouterValue(Route(First(0)), None)
 def encoded(words):
     """Return the CONDITIONING of one prompt; equal words have equal embeddings."""
     embedding = torch.randn(1, 512, 32, generator=generator_of(zlib.crc32(words.encode())))
-    return with_text([[embedding, {}]], words, encoder=TextEncoder(encoded))
+    return with_text([[embedding, {}]], words, encoder=PromptEncoder(encoded))
 
 
 def prompts_of(text):
