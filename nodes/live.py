@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..sdvg_core.devices.device import device_clock
 from ..sdvg_core.errors import BadInput
+from ..sdvg_core.loading.headers import Headers
 from ..sdvg_core.memory.plan import gigabytes
 from ..sdvg_core.memory.sizes import image_bytes
 from ..sdvg_core.settings.request import read_shots
@@ -108,7 +109,7 @@ def _script(prompts: Sequence[PromptEntry]) -> PromptSchedule:
 def _longest_job(wired: Job, script: PromptSchedule, longest: int) -> Job:
     """Return the job of the longest run, which the drafter makes alone."""
     asked = replace(wired.request, blocks=longest, route=wired.router.route)
-    request = live_request(asked, script, wired.headers)
+    request = live_request(asked, script, _headers(wired))
     assert isinstance(request.route, Route), "of a live request"
     return replace(
         wired,
@@ -117,6 +118,16 @@ def _longest_job(wired: Job, script: PromptSchedule, longest: int) -> Job:
         live=True,
         signature=None,
     )
+
+
+def _headers(wired: Job) -> Headers:
+    """Return the headers of the models, also of a target that was not made."""
+    headers = wired.headers
+    target = wired.stated_target
+    if target is None:
+        return headers
+    preset = replace(target.preset, schedule=wired.schedules.get("target", target.preset.schedule))
+    return replace(headers, models={"target": replace(target, preset=preset), **headers.models})
 
 
 def _check_frames(ready: ReadyRun) -> None:

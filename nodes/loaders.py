@@ -6,12 +6,15 @@ It is ComfyUI's own model with our notes attached, not a type of ours, so that L
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 import folder_paths
 from comfy.model_patcher import ModelPatcher
 from comfy_api.latest import io
 
+from ..sdvg_core.causal_wan.checkpoint import WanHeader, open_wan
+from ..sdvg_core.causal_wan.presets import guess_preset, preset_by_name
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.settings.context import (
     CONTEXTS,
@@ -27,9 +30,11 @@ from ..sdvg_core.settings.context import (
 from ..sdvg_core.settings.execution import AUTO, CompileMode, Execution
 from ..sdvg_core.settings.load import ModelOptions
 from ..sdvg_core.settings.schedules import SCHEDULES
+from ..sdvg_core.weights.pickles import Choice
 from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file, with_flush
 from .host.model import CONTROL, attach_origin, check_control, origin_of
 from .page.progress import notify
+from .page.signature import UNREADABLE
 from .schema import check_option, known_inputs_only, node_schema, widget
 
 SAME_SCHEDULE = "as the other blocks"
@@ -180,3 +185,28 @@ class TargetLoader(DrafterLoader):
     """Loads the large model."""
 
     role = "target"
+
+
+TARGET_LOADER = "SDVGTargetLoader"
+
+
+def stated_target(prompt: Any, node_id: str | None) -> WanHeader | None:
+    """Return the header of a sampler's target, as its loader in an API prompt states it; no weights are read.
+
+    None if another node makes it, or its loader would refuse it.
+    """
+    try:
+        loader = prompt[prompt[node_id]["inputs"]["target"][0]]
+        inputs = loader["inputs"]
+        if loader["class_type"] != TARGET_LOADER or inputs.get("model"):
+            return None
+        path = Path(folder_paths.get_full_path_or_raise("diffusion_models", inputs["file"]))
+        widgets = {
+            name.removeprefix("preset."): value for name, value in inputs.items() if name.startswith("preset")
+        }
+        preset = preset_of_widgets(widgets) or preset_by_name(path)
+        choice = Choice(inputs.get("weights", AUTO), preset.weights if preset else AUTO)
+        config = open_wan(path, choice).config
+        return WanHeader(name="target", config=config, preset=preset or guess_preset(config))
+    except (*UNREADABLE, OSError):
+        return None

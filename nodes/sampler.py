@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from comfy_api.latest import io
@@ -27,6 +28,7 @@ from ..sdvg_core.videos.live import DEFAULT_LONGEST
 from .host.job import Job
 from .host.sockets import PromptEntry, PromptsSocket, ReportSocket, RouterSocket, StartSocket, router_of
 from .live import play_session
+from .loaders import stated_target
 from .page.kept import check_kept, find_locks
 from .page.progress import output_of
 from .page.signature import signature
@@ -56,7 +58,7 @@ class SpeculativeSampler(io.ComfyNode):
             has_intermediate_output=True,  # sends `ui` also when ComfyUI takes the node's result from its cache
             inputs=[
                 io.Model.Input("drafter", optional=True),
-                io.Model.Input("target", optional=True),
+                io.Model.Input("target", optional=True, lazy=True),
                 io.Conditioning.Input("positive"),
                 io.Vae.Input("vae"),
                 RouterSocket.Input("router"),
@@ -132,6 +134,15 @@ class SpeculativeSampler(io.ComfyNode):
         return True
 
     @classmethod
+    def check_lazy_status(cls, target: object = None, live: object = False, **inputs: object) -> list[str]:
+        """Return the inputs that are still to be made: the target, unless a live session needs only its header."""
+        prompt = cls.hidden.prompt
+        node = cls.hidden.unique_id
+        wired = isinstance(prompt[node]["inputs"].get("target"), list)
+        needed = wired and target is None and not (live and stated_target(prompt, node))
+        return ["target"] if needed else []
+
+    @classmethod
     @known_inputs_only
     def execute(
         cls,
@@ -173,6 +184,8 @@ class SpeculativeSampler(io.ComfyNode):
             prompt_id=context.prompt_id if context else None,
             signature=signature(cls.hidden.prompt, cls.hidden.unique_id),
         )
+        if live and job.target is None:
+            job = replace(job, stated_target=stated_target(job.api_prompt, job.node_id))
         recorded = play_session(job, live_blocks, kept_blocks) if live else None
         frames, latent, report, run, sound = run_job(recorded.job if recorded else job, kept_blocks)
         if run.stop_asked:

@@ -55,7 +55,8 @@ class KeptBlocks:
 class Job:
     """One run of the sampler node.
 
-    `drafter`, `target`: MODELs; None if not wired in or not needed. `tae_kind`: the kind of latents of a TAEHV.
+    `drafter`, `target`: MODELs; None if not wired in or not needed. `stated_target`: header of the target that was not
+    made, as a live session needs none. `tae_kind`: the kind of latents of a TAEHV.
     `request`: from the widgets, without router and start. `schedules`: by role, if they differ from the preset's.
     `draft_steps`: number of drafting steps; 0 for the preset's. `reuse_bytes`: host memory for results that later
     runs can re-use. `notes`: on inputs without effect. `execution`: only `kv_dtype`; ComfyUI decides the rest.
@@ -65,6 +66,7 @@ class Job:
 
     drafter: ModelPatcher | None = None
     target: ModelPatcher | None = None
+    stated_target: WanHeader | None = None
     vae: VAE
     tae_kind: StatedKind = AUTO
     router: RouterValue

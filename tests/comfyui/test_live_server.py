@@ -4,10 +4,14 @@ import json
 import time
 import urllib.error
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 import torch
-from running_server import SAMPLER, Refused, change, pocket
+from running_server import EXTRA, SAMPLER, Refused, change, node, pocket
+from sdvg_pack.nodes import sampler
+from sdvg_pack.nodes.loaders import stated_target
+from sdvg_pack.nodes.sampler import SpeculativeSampler as Sampler
 
 pytestmark = pytest.mark.comfyui
 
@@ -104,3 +108,38 @@ def test_junk_is_answered_with_a_sentence(server, session):
     time.sleep(1)
     assert status_of(server, json.dumps({"run": run, "act": "prompt", "text": "x" * 20_001}).encode()) == 400
     assert server.steer(run, "prompt", text="A blue ring moving up")["block"]
+
+
+def test_session_reads_no_weights_of_the_target(server):
+    """Its loader says what a block is like. Catches: 14 GB that are read before the first word."""
+    loader = node("SDVGTargetLoader", file="tiny_krea.safetensors", weight_dtype="default", preset="krea-14b")
+    prompt = pocket(sampler__target=[EXTRA, 0], sampler__live=True, sampler__live_blocks=2, extra=loader)
+    done = server.make(prompt)
+    assert [event["reused"] for event in done.outputs[SAMPLER]["sdvg_route"]] == [True, True]
+    seen = server.run(change(prompt, extra=loader) | {"see": node("PreviewAny", source=[EXTRA, 0])})
+    assert EXTRA not in seen.message("execution_cached")["nodes"]
+
+
+@pytest.mark.parametrize(
+    "changes, needed",
+    [
+        ({}, ["target"]),
+        ({"live": True}, []),
+        ({"live": True, "target": "made"}, []),
+        ({"target": "made"}, []),
+    ],
+)
+def test_target_is_asked_for(changes, needed, monkeypatch):
+    """Before the sampler runs. Catches: a run without its target; a session that waits for it."""
+    loader = node("SDVGTargetLoader", file="krea", preset="krea-14b")
+    prompt = {"1": node("SDVGSpeculativeSampler", target=["2", 0]), "2": loader}
+    monkeypatch.setattr(sampler, "stated_target", lambda asked, name: asked is prompt and name == "1")
+    monkeypatch.setattr(Sampler, "hidden", SimpleNamespace(prompt=prompt, unique_id="1"))
+    assert Sampler.check_lazy_status(**changes) == needed
+
+
+def test_unknown_target_has_no_header():
+    """Catches: blocks of another length than those of a target that no header tells."""
+    assert stated_target({"1": node("S", target=["2", 0]), "2": node("CheckpointLoader", file="x")}, "1") is None
+    assert stated_target({"1": node("S"), "2": node("SDVGTargetLoader", file="x")}, "1") is None
+    assert stated_target({"1": node("S", target=["2", 0]), "2": node("SDVGTargetLoader", file="no")}, "1") is None
