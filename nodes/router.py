@@ -21,6 +21,7 @@ from ..sdvg_core.settings.route import (
     First,
     Gate,
     Quantile,
+    Refine,
     Route,
     Stride,
 )
@@ -154,6 +155,7 @@ _WIDGETS: Mapping[str, Callable[[], Any]] = {
     "tau": lambda: widget(Gate, "tau", display_mode=SLIDER),
     "quantile": lambda: widget(Quantile, "q", called="quantile"),
     "stride": lambda: widget(Stride, "n", called="stride"),
+    "strength": lambda: widget(Refine, "strength"),
     # Optional, as older prompts lack them; the page puts optional inputs last, where older workflows have their values.
     "forced_blocks": lambda: widget(Gate, "forced_blocks", optional=True),
     "bail_out": lambda: widget(Gate, "bail_out", optional=True),

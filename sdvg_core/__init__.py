@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .settings.route import Gate as Gate
     from .settings.route import Mean as Mean
     from .settings.route import Quantile as Quantile
+    from .settings.route import Refine as Refine
     from .settings.route import Route as Route
     from .settings.route import Stride as Stride
     from .settings.route import TargetOnly as TargetOnly
@@ -56,8 +57,8 @@ _NAMES = {
     "settings.load": ("LoadOptions", "ModelOptions"),
     "settings.request": ("ClipFile", "VideoRequest"),
     "settings.route": (
-        *("Budget", "Custom", "First", "Gate", "Mean", "Quantile", "Route", "Stride", "TargetOnly", "WorstFrame"),
-        "route_preset",
+        *("Budget", "Custom", "First", "Gate", "Mean", "Quantile", "Refine", "Route", "Stride", "TargetOnly"),
+        *("WorstFrame", "route_preset"),
     ),
     "videos.api": ("make",),
     "videos.stream": ("Busy", "Stream", "StreamBlock", "StreamClip", "Streamer"),

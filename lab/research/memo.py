@@ -83,11 +83,13 @@ class SharedEngine:
             (call,) = arguments
             # The pixels kept for context follow from the latents, so the blocks alone identify a history.
             before = [part for block in call.history.blocks for part in (block.latents, block.condition)]
+            over = call.restyle
+            source = () if over.latents is None else (over.latents,)
             return self._latents.call(
                 part,
-                (call.noise, call.condition, *before, *call.handed_over),
+                (call.noise, call.condition, *before, *call.handed_over, *source),
                 lambda: work(replace(call, history=_unseen(call.history))),
-                *(call.span, len(call.handed_over), call.stop, call.left_out),
+                *(call.span, len(call.handed_over), call.stop, call.left_out, over.skip, over.share),
             )
 
         engine = observed(self._engine, look_up)

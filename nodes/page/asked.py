@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from ...sdvg_core.engine.plan import most_handover
-from ...sdvg_core.engine.routing import PlannedBlock
+from ...sdvg_core.engine.routing import PlannedBlock, context_of_drafts
 from ...sdvg_core.engine.types import Span
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.loading.headers import Headers
@@ -17,6 +17,7 @@ from ...sdvg_core.settings.decision import Decision
 from ...sdvg_core.settings.request import (
     FIRST_KEY,
     ROUTE_DECIDES,
+    DrafterContext,
     Shot,
     Strength,
     check_directions,
@@ -46,7 +47,7 @@ class Asked:
     count them: those of the film, and of a clip that it continues; a start image is none. `route_start`: number of those before the route begins. `given`:
     number of blocks that are decoded before block 1, a start image's too. `strengths`: of restyling, from block
     `first` on. `block_frames`, `stride`: latent frames of a block, and pixel frames of each of these but a shot's first.
-    `own_drafts`: whether drafts continue each other. `budgeted`: what a budget would be spent on; None
+    `drafter_context`: as the sampler has it. `budgeted`: what a budget would be spent on; None
     without two models.
     """
 
@@ -66,7 +67,7 @@ class Asked:
     given: int = 0
     target_steps: int = 0
     most_handover: int = 0
-    own_drafts: bool = False
+    drafter_context: DrafterContext = "committed"
     budgeted: BudgetedRun | None = None
     key: str = FIRST_KEY
     origin: str = ""
@@ -77,6 +78,11 @@ class Asked:
     def restyles(self) -> bool:
         """True if the run restyles a clip."""
         return any(strength != Strength() for strength in self.strengths)
+
+    @property
+    def own_drafts(self) -> bool:
+        """True if drafts continue each other."""
+        return context_of_drafts(self.route, self.drafter_context) == "own"
 
     @property
     def router(self) -> tuple[Any, ...]:
@@ -165,7 +171,7 @@ def asked_of_film(
             given=len(plan.clip) - locked,
             target_steps=len(headers.shape("target").timesteps),
             most_handover=most_handover(headers.shape("drafter"), headers.shape("target")),
-            own_drafts=film.request.drafter_context == "own",
+            drafter_context=film.request.drafter_context,
             budgeted=budgeted_run(run.request.blocks, headers, plan.lead) if has_pair else None,
             key=shot.key,
             origin=shot.origin,

@@ -19,11 +19,12 @@ from ...sdvg_core.engine.routing import (
     PlannedBlock,
     decide_early,
     handover_at,
+    refining_at,
     score_and_decide,
     steps_left_out,
 )
 from ...sdvg_core.settings.decision import Decision, Reason
-from ...sdvg_core.settings.request import ROUTE_DECIDES
+from ...sdvg_core.settings.request import ROUTE_DECIDES, Strength
 from ...sdvg_core.settings.route import Custom, Route, Scores
 from .asked import Asked, Trace
 
@@ -152,6 +153,11 @@ class Place:
         return steps_left_out(self.asked.route, self.planned, self.asked.target_steps)
 
     @property
+    def refining(self) -> Strength | None:
+        """The strength by which the target would refine the draft, if it would."""
+        return refining_at(self.asked.route, self.planned)
+
+    @property
     def draft(self) -> int:
         """The name of its draft."""
         if not self.asked.own_drafts:
@@ -171,7 +177,10 @@ class Place:
 
     def latents_of(self, decision: Decision) -> int:
         """Return the name of the block's latents by a decision."""
-        return self.draft if decision.accepted else self._name("target", self.history, self.handover, self.left_out)
+        if decision.accepted:
+            return self.draft
+        refined = (self.refining.skip, self.draft) if self.refining else ()
+        return self._name("target", self.history, self.handover, self.left_out, *refined)
 
     def after(self, latents: int) -> int:
         """Return the name of the course that goes on with these latents."""
@@ -185,7 +194,7 @@ class Place:
         """Return what must be at hand for a decision: of each its own name, then those of what serves as well."""
         whole = self.kept_draft(self.asked.route.handover)
         draft: list[Names] = []
-        if decision.accepted or scored:
+        if decision.accepted or scored or self.refining:
             draft = [(whole,)]
         elif self.handover:  # of which the whole draft has the beginning too
             draft = [(self._name("begun", self.draft, self.handover), whole)]
@@ -198,7 +207,7 @@ class Place:
     def made_by(self, decision: Decision) -> Names:
         """Return the names of all that a decision made. A draft serves where fewer of its predictions are needed."""
         own_names = tuple(own_name for own_name, *_ in self.needs(decision, scored=decision.scored))
-        if not (decision.accepted or decision.scored):
+        if not (decision.accepted or decision.scored or self.refining):
             return own_names
         return (*own_names, self.draft, *map(self.kept_draft, range(self.asked.route.handover)))
 
@@ -265,7 +274,8 @@ def walk(asked: Asked, memory: EarlierRuns, begun: Course) -> Iterator[Course]:
         if len(branches) > MOST_BRANCHES:
             yield Course(MAY_CHANGE, frozenset(branch.history for branch in branches), is_lost)
             continue
-        answers = {MAY_CHANGE if asked.own_drafts else CHANGES} if is_lost else set()
+        may_stay = asked.own_drafts and not refining_at(asked.route, asked.planned(number))
+        answers = {MAY_CHANGE if may_stay else CHANGES} if is_lost else set()
         after = set[Branch]()
         for branch in branches:
             block = Place(asked, number, branch.history, branch.begun)

@@ -15,6 +15,7 @@ from ...sdvg_core.settings.route import (
     Gate,
     Mean,
     Quantile,
+    Refine,
     Route,
     Stride,
     TargetOnly,
@@ -32,6 +33,7 @@ POLICY_INPUTS: Mapping[str, tuple[str, ...]] = {
     REWARD: ("tau", "aggregation", "quantile", "cascade", "forced_blocks", "bail_out", "handover", "target_steps"),
     "stride": ("stride", "forced_blocks", "handover", "target_steps"),
     "always-target": ("handover", "target_steps"),
+    "refine": ("strength",),
 }
 """The inputs of each policy, in the order of the node."""
 OLDER_INPUTS: Mapping[str, int] = {"forced_blocks": 1, "bail_out": 0, "handover": 0}
@@ -62,6 +64,8 @@ def route_of(values: Mapping[str, Any]) -> Route | Budget:
         return Route(Gate(values["tau"], _aggregation(values), **around), **steps)
     if name == "stride":
         return Route(Stride(values["stride"], **around), **steps)
+    if name == "refine":
+        return Route(Refine(values["strength"]))
     return Route(TargetOnly(), **steps)
 
 

@@ -106,6 +106,7 @@ export const OUTCOMES = {
   drafted_unseen: { name: "drafted_unseen", colour: "#93D6C1", ink: "#000", author: "drafter" },
   target_unseen: { name: "target_unseen", colour: "#F3BC90", ink: "#000", author: "target" },
   bailed_out: { name: "bailed_out", colour: "#CC79A7", ink: "#000", author: "target" },
+  refined: { name: "refined", colour: "#F0E442", ink: "#000", author: "target" },
 };
 // For one from a newer server that this file, still in the browser's cache, does not know.
 const OTHER = { name: "other", colour: "#888888", ink: "#000", author: null };

@@ -254,7 +254,7 @@ function follow(node) {
 // --- the routes (policies): six in front, the others behind them, each with what it does; values stay as they are saved
 
 const FRONT = ["fast", "balanced", "careful", "reward", "hybrid", "budget"];
-const ROUTES = [...FRONT, "first", "stride", "always-target"];
+const ROUTES = [...FRONT, "first", "stride", "always-target", "refine"];
 
 /** @param {string | null} [value] */
 function label(value) {

@@ -32,6 +32,7 @@ from ..settings.route import (
     Mean,
     NamedPolicy,
     Quantile,
+    Refine,
     Route,
     Stride,
     WorstFrame,
@@ -40,11 +41,11 @@ from ..settings.route import (
 from ..videos.chosen_files import choose_files
 from ..weights.model_files import KNOWN_FILES, ModelFiles
 
-CHOOSING: Mapping[str, type[NamedPolicy]] = {"tau": Gate, "cascade": Gate, "stride": Stride}
+CHOOSING: Mapping[str, type[NamedPolicy]] = {"tau": Gate, "cascade": Gate, "stride": Stride, "refine": Refine}
 """Option -> the policy that it chooses where no other option does."""
-ROUTE_SETTINGS = (Route, Gate, WorstFrame, First, Stride)
+ROUTE_SETTINGS = (Route, Gate, WorstFrame, First, Stride, Refine)
 AROUND = tuple(name for name in settings_of(Route) if name != "policy")
-"""Settings of a route under every policy."""
+"""Settings of a route under every policy but refine."""
 
 
 def stated(options: argparse.Namespace, config: type) -> dict[str, Any]:
@@ -63,14 +64,21 @@ def video_request(options: argparse.Namespace, base: Mapping[str, Any], route: R
     clip = values.get("restyle") or (None if values.get("continue_from") else values.get("control"))
     if clip and "blocks" not in base:
         values = {"blocks": blocks_in(count_frames(clip)), **values}
-    return VideoRequest(**{**base, **values, "route": chosen_route(options, route)})
+    chosen = chosen_route(options, route)
+    if (
+        isinstance(chosen, Route)
+        and isinstance(chosen.policy, Refine)
+        and values.get("drafter_context") == "committed"
+    ):
+        raise BadInput("refine continues the drafter's own drafts; leave --drafter-context out")
+    return VideoRequest(**{**base, **values, "route": chosen})
 
 
 def chosen_route(options: argparse.Namespace, base: Route | None = None) -> Route | Budget:
     """Return the route of --preset, --policy or --budget, else `base`, with the values of the other options.
 
-    Without any of these, --gate, --cascade and --stride choose their policy. Raises `BadInput` for an option that
-    the policy does not have.
+    Without any of these, --gate, --cascade, --stride and --refine choose their policy. Raises `BadInput` for an
+    option that the policy does not have.
     """
     # `First.n` has no help text, as its option is --forced-blocks, which the gate describes.
     flags = {of.dest: of.flags[0] for kind in ROUTE_SETTINGS for of in settings_of(kind).values() if of.help}
@@ -84,7 +92,8 @@ def chosen_route(options: argparse.Namespace, base: Route | None = None) -> Rout
     route = _base_route(chosen, values, base)
     known = {of.dest: name for name, of in settings_of(type(route.policy)).items()}
     # The cascade's margin is a setting of the gate's `by`.
-    names = {*AROUND, *known, *(["cascade"] if isinstance(route.policy, Gate) else [])}
+    around = () if isinstance(route.policy, Refine) else AROUND
+    names = {*around, *known, *(["cascade"] if isinstance(route.policy, Gate) else [])}
     if foreign := [flags[dest] for dest in values if dest not in names]:
         stated_by = [f"--{name} {value}" for name, value in chosen.items()]
         stated_by += [flags[dest] for dest in values if CHOOSING.get(dest) is type(route.policy)]
@@ -109,7 +118,8 @@ def _base_route(chosen: Mapping[str, str], values: Mapping[str, Any], base: Rout
         return route
     kind = kind or next((CHOOSING[dest] for dest in values if dest in CHOOSING), None)
     if kind and not (base and isinstance(base.policy, kind)):
-        return replace(base or Route(), policy=kind())
+        around = Route() if kind is Refine else base or Route()
+        return replace(around, policy=kind())
     return base or (Route() if values else ROUTE_PRESETS[DEFAULT_PRESET])
 
 

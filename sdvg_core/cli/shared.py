@@ -15,10 +15,20 @@ from ..settings.execution import AUTO, Execution
 from ..settings.fields import TYPE_WORDS, Setting, impossible_path, settings_of
 from ..settings.load import LoadOptions, ModelOptions
 from ..settings.request import ClipFile
-from ..settings.route import DEFAULT_PRESET, POLICIES, ROUTE_PRESETS, Budget, Gate, Route, Stride, WorstFrame
+from ..settings.route import (
+    DEFAULT_PRESET,
+    POLICIES,
+    ROUTE_PRESETS,
+    Budget,
+    Gate,
+    Refine,
+    Route,
+    Stride,
+    WorstFrame,
+)
 from ..weights.model_files import KNOWN_FILES
 
-PRESET_DEFAULTS = (Route, Gate, WorstFrame, Stride, Budget)
+PRESET_DEFAULTS = (Route, Gate, WorstFrame, Stride, Refine, Budget)
 """Their defaults are a preset's, so the help does not state them."""
 YES_NO = {"yes": True, "no": False}
 
@@ -160,6 +170,7 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
     add_settings(group, Gate, only=("tau", "by"))
     add_settings(group, WorstFrame)
     add_settings(group, Stride, only=("n",))
+    add_settings(group, Refine)
     add_settings(group, Gate, only=("forced_blocks", "bail_out"))
     add_settings(group, Route)
     add_settings(group, Budget)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from ..errors import BadInput, MissingModel, count
 from ..settings.request import ROUTE_DECIDES, Strength, check_directions, check_strengths, read_takes
-from ..settings.route import Custom, Route, Stride
+from ..settings.route import Custom, Refine, Route, Stride
 from .protocols import Engine, ModelShape, steps_made
-from .routing import PlannedBlock, decide_early, handover_at, is_made_whole
+from .routing import PlannedBlock, decide_early, handover_at, is_made_whole, refining_at
 from .types import Span, plan_spans, spans_of_clip
 from .wrappers import check_sub_blocks
 
@@ -41,7 +41,7 @@ def models_needed(route: Route, blocks: Iterable[PlannedBlock]) -> Roles:
         decision = decide_early(route, block, ())
         if decision is None:
             return EVERY_ROLE
-        if decision.accepted or handover_at(route, block):
+        if decision.accepted or handover_at(route, block) or refining_at(route, block):
             needed.add("drafter")
         if not decision.accepted:
             needed.add("target")
@@ -155,6 +155,7 @@ def plan_blocks(
     Raises `BadInput` for an invalid argument, and if a model is missing that a block may need.
     """
     check_directions(directions, blocks)
+    _check_refined(route, directions)
     letters = directions or ROUTE_DECIDES * blocks
     strengths = strengths or (Strength(),) * blocks
 
@@ -206,6 +207,16 @@ def plan_blocks(
     return plan_with({"drafter": block_frames["drafter"]})
 
 
+def _check_refined(route: Route, directions: str) -> None:
+    """Raise `BadInput` for a block of a refining route whose direction asks for scores."""
+    scored = next((place for place, letter in enumerate(directions, 1) if letter in "ar"), 0)
+    if scored and isinstance(route.policy, Refine):
+        fault = (
+            f"block {scored} is directed {directions[scored - 1]}, which scores its draft, and refine scores none"
+        )
+        raise BadInput(f"{fault}; write d there (the draft is kept), t (made whole) or {ROUTE_DECIDES} (refined)")
+
+
 # --- do parts, route, blocks and sizes fit together? Shapes are enough to tell
 
 
@@ -229,6 +240,7 @@ def check_compatible(
     if has_target and route.target_steps > (most := len(target.timesteps)):
         problem = f"target_steps is {route.target_steps}, and the {target.name} makes {count(most, 'step')}"
         raise BadInput(f"{problem}; give {most} at most, or 0 for all")
+    _check_refining(target, route, blocks)
     if not any(_may_hand_over(route, block) for block in blocks):
         return
     steps = route.handover
@@ -240,6 +252,16 @@ def check_compatible(
     if steps >= len(target.timesteps):
         problem = f"handover is {steps} of {len(target.timesteps)} denoising steps"
         raise BadInput(f"{problem}; leave the target at least one")
+
+
+def _check_refining(target: ModelShape, route: Route, blocks: Sequence[PlannedBlock]) -> None:
+    """Raise `BadInput` for a strength that leaves the target no step of some block."""
+    for block in blocks:
+        strength = refining_at(route, block)
+        steps = len(target.timesteps if block.span.index else target.first_timesteps or target.timesteps)
+        if strength and strength.skip >= steps:
+            fault = f"this strength of refine leaves out {strength.skip} steps, and the {target.name} makes {steps}"
+            raise BadInput(f"{fault} of block {block.span.index + 1}; choose a stronger word, or another policy")
 
 
 def _may_hand_over(route: Route, block: PlannedBlock) -> bool:

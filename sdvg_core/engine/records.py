@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..settings.decision import Decision
+from ..settings.decision import Decision, Reason
 from .inputs import BlockCall
 from .types import Block, Cost, Generated, Span
 
@@ -37,8 +37,9 @@ class BlockRecord:
 
     `pixel_frames`: number shown. `prompt`: its text, or a hash of it. `draft`, `target`: cost of each model,
     rejected drafts included; None if it made nothing. `handover`: number of the drafter's steps that the target
-    continued. `left_out`: number of the target's steps that were left out. `decodes`: how often the block was
-    decoded. `reused`: an earlier run made the block. `drift`: see `drift_of`.
+    continued. `refined`: number of its first steps that the draft replaced. `left_out`: number of the target's
+    steps that were left out. `decodes`: how often the block was decoded. `reused`: an earlier run made the block.
+    `drift`: see `drift_of`.
     """
 
     span: Span
@@ -50,6 +51,7 @@ class BlockRecord:
     decodes: int
     seconds: Seconds
     handover: int = 0
+    refined: int = 0
     left_out: int = 0
     reused: bool = False
     drift: float | None = None
@@ -113,6 +115,7 @@ def record_block(
         draft=costs.get("draft"),
         target=costs.get("target"),
         handover=len(call.handed_over),
+        refined=call.restyle.skip if decision.reason is Reason.REFINED else 0,
         left_out=call.left_out,
         reused=reused,
         drift=drift,

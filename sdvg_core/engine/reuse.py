@@ -70,7 +70,7 @@ def block_key(model: str, codec: str, noise: KeyedNoise, call: BlockCall) -> str
     place = (span.index, span.take, span.start, span.frames, call.condition.key, renewed)
     handed_over = [tensor_key(estimate) for estimate in call.handed_over]
     source = call.restyle
-    restyled = [] if source.latents is None else [(hash_tensor(source.latents), source.skip, source.share)]
+    restyled = [] if source.latents is None else [(tensor_key(source.latents), source.skip, source.share)]
     controls = [("control", hash_tensor(control.context), control.strength) for control in call.controls]
     fewer = [("left out", call.left_out)] if call.left_out else []
     return _hash("block", model, codec, noise.key, committed, place, handed_over, *restyled, *controls, *fewer)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..settings.decision import Decision, Reason
-from ..settings.request import ROUTE_DECIDES, Strength
-from ..settings.route import Custom, Gate, Past, Route, Scores, WorstFrame
+from ..settings.request import ROUTE_DECIDES, STRENGTHS, DrafterContext, Strength
+from ..settings.route import Custom, Gate, Past, Refine, Route, Scores, WorstFrame
 from .types import Span
 
 DIRECTED: Mapping[str, Decision] = {
@@ -37,6 +37,32 @@ class PlannedBlock:
     place: int
     direction: str = ROUTE_DECIDES
     strength: Strength = Strength()
+
+
+def context_of_drafts(route: Route, asked: DrafterContext) -> DrafterContext:
+    """Return what drafts follow: as `asked`, but each other where the target refines them."""
+    return "own" if isinstance(route.policy, Refine) else asked
+
+
+def refining_at(route: Route, block: PlannedBlock) -> Strength | None:
+    """Return the strength by which the target makes the block over its draft; None if it does not.
+
+    The route's first block is refined too; one with a direction is a kept draft, or made whole.
+    """
+    if not isinstance(route.policy, Refine) or block.direction != ROUTE_DECIDES:
+        return None
+    return Strength(skip=STRENGTHS[route.policy.strength])
+
+
+def steps_to_draft(route: Route, block: PlannedBlock, decision: Decision | None) -> int | None:
+    """Return how many steps of a draft the block needs, None for all.
+
+    `decision`: on the block, if it is certain before drafting. Of a block that the target is certain to make, only
+    those steps are needed that it goes on from, perhaps none.
+    """
+    if decision is None or decision.accepted or refining_at(route, block):
+        return None
+    return handover_at(route, block)
 
 
 def handover_at(route: Route, block: PlannedBlock) -> int:

@@ -18,13 +18,22 @@ from torch import Tensor
 from ..settings.decision import Decision, Reason
 from ..settings.request import DrafterContext
 from ..settings.route import Route
-from .inputs import BlockInputs
+from .inputs import BlockInputs, Restyle
 from .outside import check_frames
 from .plan import check_parts
 from .protocols import Engine
 from .records import BlockRecord, record_block
 from .reuse import Reuse
-from .routing import PlannedBlock, decide_early, handover_at, score_and_decide, steps_left_out
+from .routing import (
+    PlannedBlock,
+    context_of_drafts,
+    decide_early,
+    handover_at,
+    refining_at,
+    score_and_decide,
+    steps_left_out,
+    steps_to_draft,
+)
 from .session import OwnDrafts, Session
 from .types import Block, Generated, History
 from .wrappers import drift_of
@@ -78,7 +87,7 @@ def speculate(
     check_parts(engine, route, blocks)
     session = Session(engine, inputs.noise, route.handover, clock, reuse)
     history = start or History(horizon=engine.horizon)
-    continues_own = engine.drafter is not None and drafter_context == "own"
+    continues_own = engine.drafter is not None and context_of_drafts(route, drafter_context) == "own"
     own_drafts = OwnDrafts(session, [block.span for block in blocks], inputs, history) if continues_own else None
     past: tuple[Decision, ...] = ()
 
@@ -88,11 +97,10 @@ def speculate(
         call = inputs.call(history, span)
         draft = remake = pixels = frames = None  # frees those of the block before
         decision = decide_early(route, planned, past)
-        handover = handover_at(route, planned)
 
         # 1. Draft: all steps (stop is None), or, if the target is certain to make the block, only those steps that
         # it goes on from (perhaps 0). A drafter that continues its own blocks makes the rest when it needs them.
-        stop = handover if decision and not decision.accepted else None
+        stop = steps_to_draft(route, planned, decision)
         if stop != 0:
             if own_drafts:
                 draft = own_drafts.draft(span, stop)
@@ -116,9 +124,12 @@ def speculate(
             pixels = None  # frees the draft's frames and decoder state before the target runs
             call = replace(
                 call,
-                handed_over=draft.first(handover) if draft else (),
+                handed_over=draft.first(handover_at(route, planned)) if draft else (),
                 left_out=steps_left_out(route, planned, engine.target_steps),
             )
+            strength = refining_at(route, planned)
+            if draft and strength:  # the draft takes the place of a clip to restyle
+                call = replace(call, restyle=Restyle(strength.skip, strength.share, draft.latents))
             remake = session.generate("target", call)
             pixels = session.decoder.pixels(history, Block(span, remake.latents, call.condition))
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
+from ..engine.routing import context_of_drafts
 from ..engine.run import Run
 from ..errors import count
 from ..settings.context import Preset
@@ -106,7 +107,7 @@ def assemble_report(
             **({"cuts": cuts} if cuts else {}),
             **({"shots": shots} if shots else {}),
             **({"clips": [part for part in shown if "before_block" in part]} if clips else {}),
-            "drafter_context": run.drafter_context,
+            "drafter_context": context_of_drafts(run.plan.route, run.drafter_context),
             "latent_frames_given": run.plan.lead.frames,
             **({"blocks_given": given} if given else {}),
             **({"kept": dict(kept)} if kept else {}),
@@ -189,6 +190,10 @@ def _route_notes(
     if reused := [number for number, record in zip(numbers, records, strict=False) if record.reused]:
         whose = "their" if len(reused) > 1 else "its"
         yield f"{_were(reused)} made by an earlier run and used again; {whose} seconds do not count."
+    drafts = [record.draft for record in records if record.draft]
+    taken = sum(not draft.denoising_passes for draft in drafts)
+    if taken and len(reused) < len(records):
+        yield f"Drafts that an earlier run made: {taken} of {len(drafts)}."
     unscored = [record.decision.frame_scores.count(None) for record in records if record.decision.accepted]
     if frames := sum(unscored):
         blocks = len(unscored) - unscored.count(0)

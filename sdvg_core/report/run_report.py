@@ -143,7 +143,7 @@ class RunReport:
         clip's first block, which has no context, is left out. Each model must have made `FEWEST_TIMED` blocks, and
         no result may be re-used.
         """
-        drafted = sum(record.decision.accepted or record.decision.scored for record in self.blocks)
+        drafted = sum(bool(r.decision.accepted or r.decision.scored or r.refined) for r in self.blocks)
         made = [record for record in self.blocks if record.target]
         if min(drafted, len(made)) < FEWEST_TIMED or any(map(_is_reused, self.blocks)):
             return None
@@ -276,8 +276,9 @@ def is_hidden(prompt: str) -> bool:
 def _target_seconds(record: BlockRecord) -> float:
     assert record.target is not None
     passes = record.target.denoising_passes
-    # Target-only would also do the steps that the draft did before the handover, and those left out.
-    whole = (passes + record.handover + record.left_out) / passes if passes else 1.0
+    # Target-only would also do the steps that the draft did before the handover, or took the place of, and those
+    # left out.
+    whole = (passes + record.handover + record.refined + record.left_out) / passes if passes else 1.0
     return record.seconds.target * whole + record.target.context_seconds + record.seconds.decode / record.decodes
 
 
@@ -420,6 +421,7 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
         "draft": asdict(record.draft) if record.draft else None,
         "target": asdict(record.target) if record.target else None,
         "handover": record.handover,
+        "refined": record.refined,
         "left_out": record.left_out,
         "decodes": record.decodes,
         "reused": record.reused,

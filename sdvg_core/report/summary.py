@@ -21,13 +21,15 @@ class Outcome(Enum):
     DRAFTED_UNSEEN = "small model, not checked"
     TARGET_UNSEEN = "large model"
     BAILED_OUT = "large model, after too many remakes"
+    REFINED = "large model, over the draft"
 
 
-# The letters of directions, where an outcome has one.
-OUTCOME_LETTERS = dict(zip(Outcome, "FardtB", strict=True))
-# Okabe and Ito's palette, for all kinds of colour vision. Green: drafter; orange-red: target; pale: not scored.
+# The letters of directions, where an outcome has one; O: over the draft.
+OUTCOME_LETTERS = dict(zip(Outcome, "FardtBO", strict=True))
+# Okabe and Ito's palette, for all kinds of colour vision. Green: drafter; orange-red: target; pale: not scored;
+# yellow: both.
 OUTCOME_COLOURS = dict(
-    zip(Outcome, ("#0072B2", "#009E73", "#D55E00", "#93D6C1", "#F3BC90", "#CC79A7"), strict=True)
+    zip(Outcome, ("#0072B2", "#009E73", "#D55E00", "#93D6C1", "#F3BC90", "#CC79A7", "#F0E442"), strict=True)
 )
 # Text colours with a contrast of at least 4.5:1, WCAG 2.2's limit.
 INKS = {outcome: "#FFFFFF" if outcome is Outcome.FORCED else "#000000" for outcome in Outcome}
@@ -36,7 +38,7 @@ INKS = {outcome: "#FFFFFF" if outcome is Outcome.FORCED else "#000000" for outco
 def outcome_of(record: BlockRecord) -> Outcome:
     """Return the outcome of a block."""
     decision = record.decision
-    if decision.reason in (Reason.FORCED, Reason.BAILED_OUT):
+    if decision.reason in (Reason.FORCED, Reason.BAILED_OUT, Reason.REFINED):
         return Outcome[decision.reason.name]
     if decision.accepted:
         return Outcome.KEPT if decision.scored else Outcome.DRAFTED_UNSEEN
@@ -48,6 +50,8 @@ def block_line(record: BlockRecord, number: int, total: int) -> str:
     decision = record.decision
     if decision.accepted:
         outcome = "draft kept"
+    elif record.refined:
+        outcome = f"draft refined by the large model in place of its first {count(record.refined, 'step')}"
     elif decision.scored:
         outcome = "remade by the large model"
     else:

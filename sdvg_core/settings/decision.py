@@ -23,6 +23,7 @@ class Reason(Enum):
     DIRECTED_REMADE = "a direction rejects the draft"
     ROUTER_KEPT = "the router keeps the draft"
     ROUTER_REMADE = "the router rejects the draft"
+    REFINED = "the route has the target refine the draft"
 
 
 REJECTED = (Reason.FELL_SHORT, Reason.NOT_FINITE, Reason.ROUTER_REMADE)
@@ -68,3 +69,4 @@ UNSCORED_DRAFT = Decision(accepted=True, reason=Reason.UNJUDGED_DRAFT)
 UNSCORED_TARGET = Decision(accepted=False, reason=Reason.UNJUDGED_TARGET)
 FORCED = Decision(accepted=False, reason=Reason.FORCED)
 BAILED_OUT = Decision(accepted=False, reason=Reason.BAILED_OUT)
+REFINED = Decision(accepted=False, reason=Reason.REFINED)

@@ -24,10 +24,11 @@ MOST_BLOCKS = 100_000
 MOST_BLOCK_LENGTH = 64
 MOST_TAKES = 1_000_000
 MOST_SEED = 2**64 - 1
-STRENGTHS = {"strong": 1, "medium": 2, "light": 3}
-"""Number of first steps that the clip replaces: the more, the less noise is on it when denoising begins.
+STRENGTHS: Mapping[str, int] = {"strong": 1, "medium": 2, "light": 3}
+"""Number of first steps that the clip, or the draft that is refined, replaces.
 
-Of four steps, 6 % of the clip remain under the noise (strong), 17 %, or 37 % (light).
+The more, the less noise is on it when denoising begins: of four steps, 6 % of the clip remain under the noise
+(strong), 17 %, or 37 % (light).
 """
 USUAL_STRENGTH = "medium"
 LEAST_SHARE = 0.05
@@ -36,7 +37,7 @@ DIRECTION_LETTERS = ("a", "r", "d", "t")
 LETTERS_IN_SHORT = "a (score, keep), r (score, reject), d (keep), t (target)"
 ROUTE_DECIDES = "."
 DrafterContext = Literal["committed", "own"]
-"""The blocks that the drafter continues: those of the video, or its own drafts."""
+"""The blocks that the drafter continues: those of the video, or its own drafts; these always under `Refine`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class VideoRequest:
     fps: float = setting(16.0, least=0.001, most=1000, help="pixel frames a second of the mp4")
     drafter_context: DrafterContext = setting(
         "committed",
-        help="the blocks the drafter continues: those of the video or its own drafts",
+        help="the blocks the drafter continues: those of the video or, always with --refine, its own drafts",
         parts=("drafter",),
         widget={"advanced": True},
     )

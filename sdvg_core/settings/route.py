@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from ..errors import BadInput, quoted
 from .decision import (
     BAILED_OUT,
     BY_DIRECTION,
     FORCED,
+    REFINED,
     REJECTED,
     UNSCORED_DRAFT,
     UNSCORED_TARGET,
@@ -30,6 +31,8 @@ Past = tuple[Decision, ...]
 """The decisions on a run's earlier blocks."""
 Scores = tuple[float, ...]
 """One per pixel frame, exact in float32, in the scorer's units; higher is better."""
+StrengthWord = Literal["light", "medium", "strong"]
+"""How much of a clip or a draft is made anew; `STRENGTHS` in settings.request says how many steps."""
 
 
 # --- the frames' scores as one
@@ -228,6 +231,31 @@ class TargetOnly:
 
 
 @dataclass(frozen=True, slots=True)
+class Refine:
+    """The target refines every draft: it makes its last steps over it, as if it restyled a clip.
+
+    The route's first block too. Drafts follow each other and not the target's blocks, so those of an earlier run
+    by the drafter alone serve, such as a live one's.
+    """
+
+    strength: StrengthWord = setting(
+        "medium",
+        help="the drafter makes every block, and the target its last steps over it: of four steps one (light), two "
+        "or three (strong)",
+        flags=("--refine",),
+        called="refine",
+    )
+    needs_scorer: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def decide_early(self, place: int, past: Past) -> Decision:
+        """Return the decision on a block."""
+        return REFINED
+
+
+@dataclass(frozen=True, slots=True)
 class Custom:
     """A router of the user's own decides; `sdvg_core.Router` says what it has."""
 
@@ -272,12 +300,13 @@ class Custom:
         return kept
 
 
-NamedPolicy = Gate | First | Stride | TargetOnly
+NamedPolicy = Gate | First | Stride | Refine | TargetOnly
 Policy = NamedPolicy | Custom
 POLICIES: Mapping[str, type[NamedPolicy]] = {
     "reward": Gate,
     "first": First,
     "stride": Stride,
+    "refine": Refine,
     "always-target": TargetOnly,
 }
 """The policies that users choose by name."""
@@ -310,7 +339,8 @@ class Route:
     """Who makes each block of a video: a policy, and how much of the target's blocks the drafter begins.
 
     `handover`: number of the drafter's steps that the target goes on from, but for the route's first block and
-    those directed `t`: see `engine.routing.handover_at`. `target_steps`: see `steps_left_out` there.
+    those directed `t`: see `engine.routing.handover_at`. `target_steps`: see `steps_left_out` there. Raises
+    `BadInput` for either with `Refine`, whose strength says how many steps the target makes.
     """
 
     policy: Policy = Gate()
@@ -332,6 +362,10 @@ class Route:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if isinstance(self.policy, Refine) and (self.handover or self.target_steps):
+            name = "handover" if self.handover else "target_steps"
+            fault = f"refine has no {name}, as its strength says how many steps the target makes"
+            raise BadInput(f"{fault}; set {name} to 0, or choose another policy")
 
     @property
     def name(self) -> str:

@@ -253,7 +253,7 @@ def test_doctor_reads_weights_by_their_endings(files, tmp_path, capsys):
 
 
 HEAVY = ("torch", "diffusers", "transformers", "matplotlib", "PIL", "numpy", "av", "safetensors", "einops")
-MOST_OPTIONS = 92
+MOST_OPTIONS = 93
 NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
 ASKED = [
     ["--version"],

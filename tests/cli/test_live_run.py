@@ -90,6 +90,21 @@ def test_gate_finishes_the_run_without_a_draft(steered, base, tmp_path):
     assert not any("Nothing of the earlier video" in note for note in report["notes"])
 
 
+def test_refining_finishes_the_run_without_a_draft(steered, base, tmp_path, capsys):
+    """Also with the handover of the live run's route, which refining does not have."""
+    words = base[: base.index("--prompt")]
+    wanted = ["--from", str(steered / "report.json"), "--refine", "strong", "--reuse", str(steered)]
+    assert generate(words, tmp_path / "refined", *wanted) == 0
+    report = report_in(tmp_path / "refined")
+    assert [block["reason"] for block in report["blocks"]] == ["refined"] * 4
+    assert [block["refined"] for block in report["blocks"]] == [1] * 4
+    assert [block["draft"]["denoising_passes"] for block in report["blocks"]] == [0] * 4
+    assert [block["target"]["denoising_passes"] for block in report["blocks"]] == [1] * 4
+    assert "Drafts that an earlier run made: 4 of 4." in report["notes"]
+    assert report["settings"]["drafter_context"] == "own"
+    assert "large model, over the draft: 1 to 4" in capsys.readouterr().out
+
+
 def test_private_run_keeps_no_prompt(base, piped, tmp_path):
     piped("", "a cross", "/end")
     assert generate(base, tmp_path / "out", "--live", "--private") == 0

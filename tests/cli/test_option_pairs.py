@@ -20,7 +20,7 @@ from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
-from sdvg_core.settings.route import POLICIES, Budget, First, Gate, Mean, Route, Stride, route_preset
+from sdvg_core.settings.route import POLICIES, Budget, First, Gate, Mean, Refine, Route, Stride, route_preset
 from sdvg_core.videos.film import resolve_film
 from tests.support.cli_runs import generate, options, options_in, override, refused, whole_help, without
 from tests.support.sample_reports import of_every_reason
@@ -37,6 +37,7 @@ OF_ROUTE = {
     "--bail-out": ("1", "3"),
     "--cascade": ("0", "inf"),
     "--stride": ("2", "3"),
+    "--refine": ("light", "strong"),
     **{f"--policy {name}": ("",) for name in POLICIES},
 }
 """Every option that says who makes a block, with two values; of the policies, one after the other."""
@@ -96,6 +97,7 @@ def test_no_option_of_the_route_is_ignored(option, other):
         ("--tau -1.5", "--policy reward --gate -1.5"),
         ("--forced-blocks 2", "--policy reward --forced-blocks 2"),
         ("--stride 6 --handover 2", "--policy stride --stride 6 --handover 2"),
+        ("--refine medium", "--policy refine"),
     ],
 )
 def test_options_override_their_preset(words, same):
@@ -108,6 +110,7 @@ def test_options_override_their_preset(words, same):
         ("--stride 3", Route(Stride(3), handover=1)),
         ("--gate -1", Route(Gate(-1.0, Mean()), handover=1)),
         ("--policy first", Route(First(1), handover=1)),
+        ("--refine light", Route(Refine("light"))),
         ("--handover 0", Route(Gate(0.5, Mean()))),
     ],
 )

@@ -21,7 +21,7 @@ from sdvg_pack.nodes.page.forecast import (
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.sdvg_core.settings.decision import Decision, Reason
 from sdvg_pack.sdvg_core.settings.request import TWO_STARTS, Strength, read_takes
-from sdvg_pack.sdvg_core.settings.route import Gate, Route, WorstFrame
+from sdvg_pack.sdvg_core.settings.route import Gate, Refine, Route, WorstFrame
 
 pytestmark = pytest.mark.comfyui
 
@@ -178,6 +178,7 @@ REASONS = {
     "target_unseen": (False, Reason.DIRECTED_TARGET),
     "drafted_unseen": (True, Reason.DIRECTED_DRAFT),
     "bailed_out": (False, Reason.BAILED_OUT),
+    "refined": (False, Reason.REFINED),
 }
 SCORES = (None, -0.3, -0.9, -0.6, None, None)
 SIGNATURE = {"rest": "rest", "router": "router", "tau": -0.7, "scorer": "s", "positive": "p", "prompts": ()}
@@ -191,6 +192,7 @@ def asked(**changes):
     signature = SIGNATURE | {name: changes.pop(name) for name in SIGNATURE if name in changes}
     policy = Gate(signature["tau"], WorstFrame(changes.pop("cascade", None)))
     route = Route(policy, *(changes.pop(name, 0) for name in ("handover", "target_steps")))
+    route = Route(Refine(changes.pop("refine"))) if "refine" in changes else route
     takes = {index + 1: take for index, take in read_takes(changes.pop("takes", ""), 6).items()}
     kept, _, lock = changes.pop("lock", "").partition(":")
     values = {"blocks": 6, "known": True, "directions": ROUTE, "first": int(kept or 0) + 1, **changes}
@@ -405,9 +407,26 @@ def test_a_lock_begins_with_blocks_of_its_run():
 
 def test_own_drafts_outlive_a_change():
     """Catches: a draft that does not follow from the block before, called one that changes with it."""
-    trace = made(own_drafts=True, outcomes=("forced", *["drafted_unseen"] * 5), directions=".ddddd")
-    told = forecast(trace, own_drafts=True, directions=".tdddd")
+    trace = made(drafter_context="own", outcomes=("forced", *["drafted_unseen"] * 5), directions=".ddddd")
+    told = forecast(trace, drafter_context="own", directions=".tdddd")
     assert told == ("scmmmm", 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, ("ssssss", None)),
+        ({"refine": "light"}, ("cccccc", 1)),
+        ({"directions": "...t.."}, ("sssccc", 4)),
+        ({"directions": "...d.."}, ("sssscc", 4)),
+        ({"takes": "3:2"}, ("sscccc", 3)),
+    ],
+)
+def test_refined_blocks_follow_from_their_drafts(changes, told):
+    """Catches: a refined block named without its draft or strength, a kept draft that is said to be made again."""
+    refined = {"refine": "medium", "directions": "......"}
+    trace = made(outcomes=["refined"] * 6, scores=[None] * 6, **refined)
+    assert forecast(trace, **{**refined, **changes}) == told
 
 
 # By those who made them, or are wanted; added ones take the mean of all; None where the author made none.

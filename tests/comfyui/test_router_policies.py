@@ -19,6 +19,7 @@ from sdvg_pack.sdvg_core.settings.route import (
     DEFAULT_PRESET,
     ROUTE_PRESETS,
     Gate,
+    Refine,
     Route,
     WorstFrame,
 )
@@ -87,6 +88,12 @@ def test_preset_starts_with_its_own_numbers(name, policy):
     """Catches: the numbers of one preset under the name of another, a widget that is not read."""
     values = {"policy": name, **{field.id: field.default for field in option_of(policy, name).inputs}}
     assert route_of(values) == ROUTE_PRESETS[name]
+
+
+def test_refine_has_its_strength_alone(policy):
+    """Catches: a handover that refining does not have, a strength that is not read."""
+    assert [field.id for field in option_of(policy, "refine").inputs] == ["strength"]
+    assert route_of({"policy": "refine", "strength": "light"}) == Route(Refine("light"))
 
 
 def test_hybrid_is_a_gate_with_a_cascade(policy):
@@ -256,8 +263,9 @@ ROUTES = {
     "reward": r"t\?{4}",
     "stride": "tdddt",
     "always-target": "ttttt",
+    "refine": "ooooo",
 }
-"""Of five blocks, by policy: `h` the target from the drafter's first steps, `?` by the score."""
+"""Of five blocks, by policy: `h` the target after steps of the drafter, `o` over the draft, `?` by the score."""
 
 
 def test_every_policy_makes_its_route(policy, server):
@@ -270,8 +278,8 @@ def test_every_policy_makes_its_route(policy, server):
 
 
 def letters_of(blocks):
-    target = {True: "h", False: "t"}
-    made = [target[block["handover"] > 0] if block["author"] == "target" else "d" for block in blocks]
+    target = ["o" if block["refined"] else "h" if block["handover"] else "t" for block in blocks]
+    made = [letter if block["author"] == "target" else "d" for block, letter in zip(blocks, target, strict=True)]
     return "".join("?" if block["frame_scores"] else letter for block, letter in zip(blocks, made, strict=True))
 
 

@@ -105,6 +105,10 @@ def whole_where_rejected(handover_at: Callable[..., int]) -> Any:
     return wrong
 
 
+def whole_where_first(refining_at: Callable[..., Any]) -> Any:
+    return lambda route, block: refining_at(route, block) if block.place else None
+
+
 def numbered_from_one(plan_spans: Callable[..., tuple[Span, ...]]) -> Any:
     def wrong(blocks: int, frames: int, start: int, takes: Any, start_image: int) -> tuple[Span, ...]:
         return plan_spans(blocks, frames, start, takes)
@@ -264,6 +268,16 @@ MISTAKES = {
         "engine/test_handover.py::test_frame_by_frame_every_sub_block_stops_early[recompute-committed]",
         "sdvg_core.engine.wrappers.FramewiseAdapter.generate",
         cut_last,
+    ),
+    "the first block of a refining route is made whole": Mistake(
+        "engine/test_refine.py::test_refined_video_is_a_restyled_draft[recompute-strong]",
+        "sdvg_core.engine.speculate.refining_at",
+        whole_where_first,
+    ),
+    "a draft that is refined goes on from the target's block": Mistake(
+        "videos/test_live.py::test_refining_a_recording_makes_no_draft[recomputed]",
+        "sdvg_core.engine.speculate.context_of_drafts",
+        lambda context_of_drafts: lambda route, asked: asked,
     ),
     "colours are held to the newest block": Mistake(
         "engine/test_values.py::test_colours_are_held_to_the_first_block[fourth block]",

@@ -44,7 +44,7 @@ def test_strip_shows_each_block_in_its_colour():
     light = route_picture(report(of_every_reason()), dark=False)
     dark = route_picture(report(of_every_reason()), dark=True)
     for picture in (light, dark):
-        assert "".join(OUTCOME_LETTERS[outcome] for outcome in strip(picture)) == "FaarrrBdtardtar"
+        assert "".join(OUTCOME_LETTERS[outcome] for outcome in strip(picture)) == "FaarrrBdtardtarO"
     assert light.size == dark.size
     assert light.getpixel((0, 0)) == (255, 255, 255)
     assert dark.getpixel((0, 0)) == ImageColor.getrgb(DARK.ground)

@@ -59,22 +59,27 @@ def test_published_rejections_give_published_rates(row, printed, derived):
 def test_each_block_is_counted_by_its_reason():
     run = report(of_every_reason())
     tally = run.tally
-    assert sum(run.reasons.values()) == tally.blocks == 15
+    assert sum(run.reasons.values()) == tally.blocks == 16
     assert run.reasons[Reason.FELL_SHORT] == 2
     assert list(run.reasons) == list(Reason)
-    assert (tally.accepted, tally.by_target, tally.rejected, tally.forced) == (6, 9, 5, 1)
+    assert (tally.accepted, tally.by_target, tally.rejected, tally.forced) == (6, 10, 5, 1)
     assert (tally.scored, tally.accepted_scored) == (9, 4)
     totals = run.as_dict()["totals"]
     rates = (totals["acceptance_rate"], totals["draft_share"], totals["acceptance_rate_unforced"])
-    assert rates == pytest.approx((4 / 9, 6 / 15, 6 / 14))
+    assert rates == pytest.approx((4 / 9, 6 / 16, 6 / 15))
 
 
 def test_seconds_and_passes_include_rejected_drafts():
     run = report(of_every_reason())
-    assert run.seconds.total == pytest.approx(15 * SECONDS.total)
-    assert run.seconds.target == pytest.approx(120.0)
-    models = {"drafter_denoising": 4 * 11, "drafter_context": 11, "target_denoising": 4 * 9, "target_context": 18}
-    assert run.passes == {**models, "decodes": 15 + 5, "encodes": 11}
+    assert run.seconds.total == pytest.approx(16 * SECONDS.total)
+    assert run.seconds.target == pytest.approx(128.0)
+    models = {
+        "drafter_denoising": 4 * 12,
+        "drafter_context": 12,
+        "target_denoising": 4 * 9 + 2,
+        "target_context": 20,
+    }
+    assert run.passes == {**models, "decodes": 16 + 5, "encodes": 12}
 
 
 def by_target(index: int, target: float, context: float, decode: float, decodes: int) -> BlockRecord:
@@ -92,9 +97,9 @@ def test_targets_blocks_predict_target_only_seconds():
     assert seconds == pytest.approx(4 * (4.0 + 0.5 + 1.5))
 
 
-@pytest.mark.parametrize("fewer", [{"handover": 4}, {"left_out": 4}, {"handover": 1, "left_out": 3}])
+@pytest.mark.parametrize("fewer", [{"handover": 4}, {"refined": 4}, {"handover": 1, "left_out": 3}])
 def test_target_only_makes_every_step(fewer):
-    """Catches: steps that were handed over, or left out, missing in the prediction."""
+    """Catches: steps that were handed over, left out, or replaced by a draft, missing in the prediction."""
     blocks = (by_target(0, 9.0, 0.0, 1.0, 1), *(by_target(index, 4.0, 0.5, 3.0, 2) for index in (1, 2, 3)))
     seconds = report((), blocks=blocks).target_only_seconds
     half = replace(blocks[1], **fewer)

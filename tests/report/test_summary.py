@@ -36,12 +36,12 @@ def test_film_of_locked_blocks_has_no_counts():
 def test_summary_counts_all_and_checked_blocks():
     run = report(of_every_reason(), notes=("A note.",))
     assert summarise(run).splitlines() == [
-        "15 blocks, 177 pixel frames, 7.4 s at 24 fps",
+        "16 blocks, 189 pixel frames, 7.9 s at 24 fps",
         route_in_words(run),
-        "6 of 15 blocks by the small model, 4 of 9 checked drafts kept",
+        "6 of 16 blocks by the small model, 4 of 9 checked drafts kept",
         "weakest frame -3.00: pixel frame 1 of block 10",
-        "165.0 s in blocks: draft 22.5, decode 7.5, score 3.8, target 120.0, context 11.2",
-        "slower than the large model alone: 5 of 9 drafts were remade (132.7 s, predicted from its blocks)",
+        "176.0 s in blocks: draft 24.0, decode 8.0, score 4.0, target 128.0, context 12.0",
+        "slower than the large model alone: 5 of 9 drafts were remade (156.0 s, predicted from its blocks)",
         "A note.",
     ]
     assert route_in_words(run).split("; ") == [
@@ -51,6 +51,7 @@ def test_summary_counts_all_and_checked_blocks():
         "small model, not checked: 8, 12",
         "large model: 9, 13",
         "large model, after too many remakes: 7",
+        "large model, over the draft: 16",
     ]
 
 
@@ -109,21 +110,22 @@ def usual_width(monkeypatch) -> None:
 
 
 LINES = [
-    f"block 1/15: made by the large model, {Reason.FORCED.value}",
-    "block 2/15: draft kept, weakest frame -0.31 >= -0.70",
-    "block 3/15: draft kept, weakest frame 0.50 >= -inf",
-    "block 4/15: remade by the large model, weakest frame -1.31 < -0.70",
-    "block 5/15: remade by the large model, weakest frame 2.00 < inf",
-    f"block 6/15: remade by the large model, {Reason.NOT_FINITE.value}",
-    f"block 7/15: made by the large model, {Reason.BAILED_OUT.value}",
-    f"block 8/15: draft kept, {Reason.UNJUDGED_DRAFT.value}",
-    f"block 9/15: made by the large model, {Reason.UNJUDGED_TARGET.value}",
-    f"block 10/15: draft kept, {Reason.ROUTER_KEPT.value}, weakest frame -3.00",
-    f"block 11/15: remade by the large model, {Reason.ROUTER_REMADE.value}, weakest frame 1.00",
-    f"block 12/15: draft kept, {Reason.DIRECTED_DRAFT.value}",
-    f"block 13/15: made by the large model, {Reason.DIRECTED_TARGET.value}",
-    f"block 14/15: draft kept, {Reason.DIRECTED_KEPT.value}, weakest frame -3.00",
-    f"block 15/15: remade by the large model, {Reason.DIRECTED_REMADE.value}, weakest frame 1.00",
+    f"block 1/16: made by the large model, {Reason.FORCED.value}",
+    "block 2/16: draft kept, weakest frame -0.31 >= -0.70",
+    "block 3/16: draft kept, weakest frame 0.50 >= -inf",
+    "block 4/16: remade by the large model, weakest frame -1.31 < -0.70",
+    "block 5/16: remade by the large model, weakest frame 2.00 < inf",
+    f"block 6/16: remade by the large model, {Reason.NOT_FINITE.value}",
+    f"block 7/16: made by the large model, {Reason.BAILED_OUT.value}",
+    f"block 8/16: draft kept, {Reason.UNJUDGED_DRAFT.value}",
+    f"block 9/16: made by the large model, {Reason.UNJUDGED_TARGET.value}",
+    f"block 10/16: draft kept, {Reason.ROUTER_KEPT.value}, weakest frame -3.00",
+    f"block 11/16: remade by the large model, {Reason.ROUTER_REMADE.value}, weakest frame 1.00",
+    f"block 12/16: draft kept, {Reason.DIRECTED_DRAFT.value}",
+    f"block 13/16: made by the large model, {Reason.DIRECTED_TARGET.value}",
+    f"block 14/16: draft kept, {Reason.DIRECTED_KEPT.value}, weakest frame -3.00",
+    f"block 15/16: remade by the large model, {Reason.DIRECTED_REMADE.value}, weakest frame 1.00",
+    f"block 16/16: draft refined by the large model in place of its first 2 steps, {Reason.REFINED.value}",
 ]
 
 
@@ -163,7 +165,7 @@ def test_line_counts_the_frames_scored():
 def test_without_a_terminal_blocks_are_plain_lines():
     """Every kind of decision has its sentence."""
     stream = io.StringIO()
-    bar = RouteBar(15, stream)
+    bar = RouteBar(16, stream)
     for block in records():
         bar.step("draft")
         bar.block(block)
@@ -184,7 +186,7 @@ def test_terminal_shows_strip_time_and_newest_line(monkeypatch):
     bar.step("context")
     assert stream.screens[0].startswith(".... |")
     assert any(screen.startswith(".... |") and screen.endswith("| block 1/4: draft") for screen in stream.screens)
-    second = LINES[1].replace("/15", "/4")
+    second = LINES[1].replace("/16", "/4")
     assert any(s.startswith("Fa.. |") and s.endswith(f"| 01:00 left  {second}") for s in stream.screens)
     assert stream.screens[-1].startswith("Faa. |")
     assert stream.screens[-1].endswith("| 00:30 left  block 4/4: context")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sdvg_core.engine.records import BlockRecord, Seconds
@@ -21,15 +22,17 @@ SECONDS = Seconds(draft=1.5, decode=0.5, score=0.25, target=8.0, context=0.75)
 def record(
     decision: Decision, index: int = 0, prompt: str = "a red fox in snow", seconds: Seconds = SECONDS
 ) -> BlockRecord:
-    drafted = decision.accepted or decision.scored
+    refined = decision.reason is Reason.REFINED
+    drafted = decision.accepted or decision.scored or refined
     return BlockRecord(
         span=Span(index, 3 * index, 3),
         pixel_frames=12 if index else 9,
         prompt=prompt,
         decision=decision,
         draft=DRAFT if drafted else None,
-        target=None if decision.accepted else TARGET,
-        decodes=1 + (drafted and not decision.accepted),
+        target=None if decision.accepted else replace(TARGET, denoising_passes=2) if refined else TARGET,
+        decodes=1 + (decision.scored and not decision.accepted),
+        refined=2 * refined,
         seconds=seconds,
     )
 
@@ -76,4 +79,5 @@ def of_every_reason() -> tuple[Decision, ...]:
         Decision(accepted=False, reason=Reason.DIRECTED_TARGET),
         Decision(accepted=True, reason=Reason.DIRECTED_KEPT, score=-3.0, frame_scores=(-3.0, -1.0)),
         Decision(accepted=False, reason=Reason.DIRECTED_REMADE, score=1.0, frame_scores=(1.0, 2.0)),
+        Decision(accepted=False, reason=Reason.REFINED),
     )

@@ -23,7 +23,7 @@ from sdvg_core.loading.load import load_encoder, load_models
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import ClipFile, VideoRequest
-from sdvg_core.settings.route import Budget, First, Gate, Route
+from sdvg_core.settings.route import Budget, First, Gate, Refine, Route
 from sdvg_core.text.prompts import PromptSchedule, read_prompt
 from sdvg_core.videos.film import resolve_film
 from sdvg_core.videos.live import ENDS_OTHERWISE, LiveFilm, Recording, Steering, live_film
@@ -446,6 +446,18 @@ def test_gate_with_own_context_makes_no_draft_again(files, context):
         live_film(replace(REQUEST, drafter_context="own"), read_prompt(BALL), loaded.headers)
     )
     request = replace(recording.request, shots=_shots_of(recording), route=Route(Gate(10.0), handover=1))
+    assert loaded.finish(recording, request) == ["target"] * MOST
+
+
+@pytest.mark.parametrize("context", ["recomputed", "framewise"])
+def test_refining_a_recording_makes_no_draft(files, context):
+    """Also of a run whose drafter was to go on from the video's blocks, which are the drafts as well.
+
+    Catches a refined draft that goes on from the target's block, and so is another one.
+    """
+    loaded = Loaded(files, options_of(context))
+    recording = loaded.make_live(live_film(REQUEST, read_prompt(BALL), loaded.headers))
+    request = replace(recording.request, shots=_shots_of(recording), route=Route(Refine("strong")))
     assert loaded.finish(recording, request) == ["target"] * MOST
 
 
