@@ -38,6 +38,21 @@ MISTAKES = {
         "sdvg_pack.nodes.host.self_check.TOLERANCE",
         lambda tolerance: dict.fromkeys(tolerance, float("inf")),
     ),
+    "a session's takes are lost on their way into the graph": Mistake(
+        "comfyui/test_live_session.py::test_recording_makes_the_sessions_film",
+        "sdvg_pack.nodes.live._values",
+        lambda values: lambda *arguments: {**values(*arguments), "takes": ""},
+    ),
+    "a session makes all that it can": Mistake(
+        "comfyui/test_steering_page.py::test_no_more_is_made_than_a_page_plays",
+        "sdvg_pack.nodes.page.steering.LiveSession._is_ahead",
+        lambda is_ahead: lambda session, now: False,
+    ),
+    "a session that nobody watches goes on": Mistake(
+        "comfyui/test_steering_page.py::test_session_that_nobody_watches_holds_and_ends",
+        "sdvg_pack.nodes.page.steering.UNSEEN",
+        lambda seconds: float("inf"),
+    ),
     "a key forgets a MODEL's patches": Mistake(
         "comfyui/test_host_reuse.py::test_changed_model_makes_its_blocks_again[LoRA on the target]",
         "sdvg_pack.nodes.host.reuse._of_module",

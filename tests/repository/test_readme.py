@@ -87,7 +87,7 @@ def sources() -> dict[str, list[str | tuple[str, ...]]]:
 
 NAMES = re.compile(
     r"H100|Apache-2\.0|BY-NC-SA 4\.0|fp8_e4m3fn|float8_e4m3fn|Wan_2\.1_ComfyUI|gdhe17|images/nodes2\.png|python3"
-    r"|\(18 and 19:|^\d\. ",
+    r"|\(template 20\)|\(18, 19:|^\d\. ",
     re.MULTILINE,
 )
 """Names with figures in them, which say nothing of how much or how many."""

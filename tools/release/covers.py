@@ -165,6 +165,10 @@ RING, DIAMOND, BALL, PAIR, SMALL_RING, BOX = EXAMPLE_PROMPTS
 BLUE = "a big blue ball crawls up from the middle over grass"
 YELLOW = "a big yellow ball runs right and down from the middle over night"
 PURPLE = "a big purple ball drifts down from the right over snow"
+STEERED = (
+    "a big yellow diamond drifts left from the bottom right over dusk\n"
+    "5: a big yellow diamond drifts up from the middle over sea"
+)
 
 COVERS: dict[str, Callable[[Streamer], Cover]] = {
     "01_pocket_demo": partial(plain, prompt=asked_in("01_pocket_demo")[0], preset="paper"),
@@ -197,6 +201,7 @@ COVERS: dict[str, Callable[[Streamer], Cover]] = {
         way="restyle",
         strength="light",
     ),
+    "20_pocket_live": partial(plain, prompt=STEERED, preset="paper", drafter_context="own"),
 }
 
 
