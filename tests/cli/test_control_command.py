@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
@@ -237,6 +238,14 @@ def test_alpha_mask_needs_a_clip_with_alpha(restyle, words, clip, tmp_path, caps
     masked = [*words, *more, "--control-mask", "alpha", "--output", str(tmp_path / "out")]
     assert "no alpha" in refused(capsys, masked)
     assert not (tmp_path / "out").exists()
+
+
+def test_live_run_is_as_long_as_its_control(words, monkeypatch, tmp_path):
+    """Without a number of blocks. Catches the many blocks of a live run, for which the control is too short."""
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    words = without(words, "blocks", "policy", "forced-blocks")
+    assert main([*words, "--live", "--output", str(tmp_path / "out")]) == 0
+    assert len(report(tmp_path / "out")["blocks"]) == 2
 
 
 def test_video_is_as_long_as_its_control(words, tmp_path):

@@ -288,6 +288,15 @@ def test_sounds_of_other_channels_join(parts, clips):
     assert wave[:, 2:, -20 * 1000 :].any()
 
 
+def test_mono_sound_beside_stereo_is_on_both_channels(parts):
+    """Catches: a voice that comes from the left alone, as another clip of the film is stereo."""
+    voice = ClipValue(clip_value(8, 1).images, "", {"waveform": torch.ones(1, 1, 4000), "sample_rate": 8000})
+    start = start_of({"clip1": voice, "clip2": clip_value(10, 2, 8000)})
+    prompt = "a red ball\n2 clip #clip1 0-0.5:\n2 fresh #b: a blue ring\n3 clip #clip2:"
+    film = Film(film_job(parts, prompt, "td", start=start))
+    assert film.sound["waveform"][0, :, 9 * 500 : 17 * 500].eq(1).all()
+
+
 def test_sound_ends_with_the_frames_at_any_rate(parts):
     """Of 22,050 samples a second, a frame has 1378 and an eighth. Catches: each part rounded by itself."""
     start = start_of({"clip1": clip_value(8, 1, 22050)})

@@ -254,10 +254,29 @@ def test_control_of_a_later_prompt_is_refused(parts):
     assert "from block 3 on carries VACE frames" in refusal_of(job_of(parts, None, prompts=prompts))
 
 
+def another_vace(folder, **changes):
+    """Return a VACE MODEL with attributes of it or of its transformer replaced."""
+    patcher = load_vace(folder, 3, CONFIG, 1)
+    for name, value in changes.items():
+        setattr(patcher if hasattr(patcher, name) else patcher.model.diffusion_model, name, value)
+    return patcher
+
+
+def float16_vace(folder):
+    """Return a VACE MODEL that computes in float16, as nodes may choose it."""
+    patcher = another_vace(folder)
+    patcher.add_object_patch("manual_cast_dtype", torch.float16)
+    return patcher
+
+
+SMALL_TOKENS = torch.nn.Conv3d(CONTROL_CHANNELS, CONFIG.dim, 1)
 MODULES = {
     "no control module": None,
     "no VACE blocks": load_model,
     "a width of 128": lambda folder: load_vace(folder, 3, replace(CONFIG, dim=128), 1),
+    "tokens of (1, 1, 1)": lambda folder: another_vace(folder, vace_patch_embedding=SMALL_TOKENS),
+    "its control on meta": lambda folder: another_vace(folder, load_device=torch.device("meta")),
+    "its control in float16": float16_vace,
 }
 
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
@@ -185,11 +185,11 @@ def test_unscored_frames_differ_from_infinite_scores():
 FORCED = Decision(accepted=False, reason=Reason.FORCED)
 
 
-def notes_of(records: Sequence[BlockRecord], blocks: int, kept: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+def notes_of(records: Sequence[BlockRecord], blocks: int, **locked: Any) -> tuple[str, ...]:
     """Return the notes of a run of so many blocks, which has these records."""
     run = planned(make_engine(), Route(TargetOnly()), blocks=blocks)
     asked = {"notes": (), "request": {}, "load": {}}
-    return assemble_report((run,), records, {}, fps=16, versions={}, kept=kept, **asked).notes
+    return assemble_report((run,), records, {}, fps=16, versions={}, **locked, **asked).notes
 
 
 @pytest.mark.parametrize(("clip_frames", "cuts"), [(0, [3]), (6, [3]), (9, None)])
@@ -350,3 +350,12 @@ def test_notes_number_blocks_after_kept_ones():
     )
     assert notes_of(records, 3)[0] == "Stopped after block 2 of 3, as asked."
     assert notes_of([], 3, kept={"blocks": 3, "digest": "d"})[1] == "Stopped after block 3 of 6, as asked."
+
+
+def test_stop_between_locked_blocks_is_numbered():
+    """Blocks 4, 5 and 7 are to be made. Catches a count of the locked ones, of which one comes later."""
+    notes = notes_of([], 3, kept={"blocks": 4, "digest": "d"}, numbers=[4, 5, 7])
+    assert notes[:2] == (
+        "Blocks 1 to 3, 6 were locked: taken from an earlier run, latents d.",
+        "Stopped after block 3 of 7, as asked.",
+    )

@@ -284,6 +284,17 @@ def test_word_on_the_way_back_counts_from_there():
     assert steering.steer(CROSS) == 3
 
 
+def test_fresh_shot_counts_the_clips_blocks():
+    """Catches a shot that is looked up by its new block, so that the one before it is played for ever."""
+    steering = Steering(REQUEST, read_prompt(f"{BALL}\n5 fresh #k3f: {RING}"), given=2)
+    shot = steering.shot()
+    assert shot is not None
+    assert [steering.decide(block, shot, bool) for block in range(3)] == [True, True, False]
+    fresh = steering.shot()
+    assert fresh is not None
+    assert (fresh.shot.key, fresh.first) == ("#k3f", 2)
+
+
 def test_held_run_waits_and_can_be_closed(live):
     next(live)
     assert live.hold() == 2
@@ -388,6 +399,16 @@ def test_clip_that_outlasts_the_run_is_made_again(streamer, clip, start):
     assert recording.request.blocks == 3
     assert film.kept(recording).equal(made_again(streamer, recording))
     assert ENDS_OTHERWISE not in stream.notes
+
+
+def test_strength_of_no_block_is_not_recorded(streamer, clip):
+    """Catches a recording that states strengths for blocks after its end, which no request may."""
+    request = replace(REQUEST, blocks=4, restyle=clip, strength="strong,2:0.6,3:0.3")
+    with streamer.live(request, BALL) as stream:
+        next(stream)
+        next(stream)
+        stream.end()
+    assert (stream.recording.request.blocks, stream.recording.request.strength) == (2, "strong,2:0.6")
 
 
 def test_fast_decoder_is_said_to_end_a_clip_otherwise(clip):
