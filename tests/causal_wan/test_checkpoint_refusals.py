@@ -159,13 +159,16 @@ def test_doctor_describes_a_transformer(tmp_path):
     ],
 )
 def test_doctor_finds_values_that_are_not_finite(tmp_path, name, dtype, bad):
+    """Catches: such a file said to be finite all the same, or to load."""
     state = random_state(NARROW)
     state[name] = torch.full_like(state[name], bad).to(dtype)
     path = save(tmp_path / "wan.safetensors", state, NARROW_METADATA)
     quick = inspect_file(path)
     assert quick["reason"] == ""
     assert quick["values"].startswith("not read")
-    assert name in inspect_file(path, values=True)["reason"]
+    read = inspect_file(path, values=True)
+    assert name in read["reason"]
+    assert (read["would load"], read["values"]) == ("no", "")
 
 
 def test_doctor_finds_all_values_finite(tmp_path):

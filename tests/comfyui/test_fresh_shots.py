@@ -193,12 +193,13 @@ def test_clip_of_shots_goes_on_with_its_last(parts, film):
 
 
 def test_report_numbers_blocks_of_a_continued_film(parts, output_folder):
-    """From its own first one. Catches: blocks after a lock that count those of the clip, too."""
+    """From its own first one, as the strip does. Catches: blocks of a later shot that count the clip's, too."""
     clip = Film(film_job(parts, "a red ball", "td"))
     text = "a red ball\n4 fresh #b: a blue ring"
     job = film_job(parts, text, "dtd", continue_from=clip.latent)
     film = Film(job)
     assert film.numbers == [1, 2, 3]
+    assert [event["number"] for event in film.live.events] == [1, 2, 3]
     locked = Film(job, f"b=1:{film.live.done['digests'][1]}")
     assert locked.numbers == [1, 3]
     assert torch.equal(locked.latents, film.latents)
