@@ -289,6 +289,7 @@ def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
         ("--prompt-file nope", "nope cannot be read (No such file or directory)"),
         ("--prompt-file .", ". cannot be read (it is a folder)"),
         ("--prompt-file latin.txt", "latin.txt is not UTF-8 text"),
+        ("--prompt-file remarks.txt", "remarks.txt is empty"),
         ("--prompt '5: x'", "the first block has no prompt"),
         ("--prompt 'x\n5: y\n3: z'", "the prompts start at blocks 1, 5, 3"),
         ("--from nope", "nope is no run report (No such file or directory)"),
@@ -303,8 +304,9 @@ def test_unreadable_text_file_or_folder_is_refused(tmp_path, monkeypatch, capsys
     """Catches `nope is not UTF-8 text`, `(JSONDecodeError)`, `the prompts start at blocks 5`."""
     monkeypatch.chdir(tmp_path)
     Path("latin.txt").write_bytes(b"a caf\xe9")
+    Path("remarks.txt").write_text("# a remark alone\n\n", encoding="utf-8")
     assert keyword in refused(capsys, ["generate", "--models", "pocket", *shlex.split(words)])
-    assert [path.name for path in tmp_path.iterdir()] == ["latin.txt"]
+    assert {path.name for path in tmp_path.iterdir()} == {"latin.txt", "remarks.txt"}
 
 
 @pytest.mark.parametrize("number", ["-inf", "-1e-3", "-.5", "-2."])

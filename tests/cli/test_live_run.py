@@ -18,7 +18,7 @@ from sdvg_core.settings.request import VideoRequest
 from sdvg_core.text.prompts import read_prompt
 from sdvg_core.videos import live_video
 from sdvg_core.videos.live import Steering
-from tests.support.cli_runs import OUTPUTS, generate, options
+from tests.support.cli_runs import OUTPUTS, generate, options, override
 
 BALL = "a ball"
 PROMPT = ["--prompt", BALL, "--blocks", "5"]
@@ -178,6 +178,18 @@ def test_options_of_two_models_are_refused(base, tmp_path, capsys, more, words):
     assert generate(base, tmp_path / "out", "--live", *more) == 2
     assert words in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_finished_live_run_is_not_made_again(base, piped, tmp_path, capsys):
+    """Catches: the video of the same words replaced by another of them."""
+    words = override([*base, "--live"], "--blocks", "1")
+    piped()
+    assert generate(words, tmp_path / "out") == 0
+    made = (tmp_path / "out" / "report.json").read_bytes()
+    piped()
+    assert generate(words, tmp_path / "out") == 2
+    assert "has this very video" in capsys.readouterr().err
+    assert (tmp_path / "out" / "report.json").read_bytes() == made
 
 
 # --- lines, and the pace

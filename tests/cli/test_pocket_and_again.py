@@ -253,6 +253,7 @@ def test_a_report_without_settings_is_refused(clip, tmp_path, capsys, settings):
         {"cuts": ["a"]},
         {"shots": 5},
         {"shots": ["a"]},
+        {"shots": [{"route": {}}]},
         {"request": {"shots": "4:k3f"}},
         {"request": {"drafter_context": "Own"}},
         {"load": {"kind": "LoadOptions", "dtype": "half"}},

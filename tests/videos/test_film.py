@@ -390,12 +390,31 @@ def test_impossible_shots_are_refused(
     assert problem in refused(capsys, [*base, *words, *asked])
 
 
-def test_shot_within_a_clip_is_refused(
-    written: Callable[..., Any], base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_restyled_shot_from_another_is_refused(
+    clip: Path, base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A clip belongs to the first shot. Catches: a shot without a block, or one that cuts the clip."""
+    """It begins with its part of the clip. Catches: one of the two that has no effect, unsaid."""
+    words = ["--restyle", str(clip), "--strength", "strong", "--prompt", "1: a ball\n3 fresh #a from #0: a cube"]
+    sentence = refused(capsys, [*base, *words, "--blocks", "5", "--output", str(tmp_path / "out")])
+    assert "leave 'from #0' out" in sentence
+
+
+@pytest.mark.parametrize(
+    ("prompt", "remedy"),
+    [
+        ("1: a ball\n3 fresh #a: a cube", "begin it at block 4"),
+        ("[first 1] a ball\n5 fresh #a: a cube", "leave [first 1] out"),
+    ],
+)
+def test_shot_that_a_clip_excludes_is_refused(
+    prompt: str,
+    remedy: str,
+    written: Callable[..., Any],
+    base: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A clip belongs to the first shot. Catches: one that cuts the clip; first blocks stated for it alone."""
     _, folder = written("clip", ("1: a red ball",), 2, *GATE)
-    clip = ["--continue-from", str(folder / "latents.safetensors")]
-    words = [*clip, "--prompt", "1: a ball\n3 fresh #a: a cube"]
-    sentence = refused(capsys, [*base, *words, "--blocks", "3", "--output", str(tmp_path / "out")])
-    assert "begin it at block 4" in sentence
+    words = ["--continue-from", str(folder / "latents.safetensors"), "--prompt", prompt, "--blocks", "4"]
+    assert remedy in refused(capsys, [*base, *words, "--output", str(tmp_path / "out")])

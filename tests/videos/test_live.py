@@ -358,6 +358,24 @@ def test_live_run_of_two_models_is_refused(streamer, changes, prompt, words):
         streamer.live(replace(REQUEST, **changes), read_prompt(prompt))
 
 
+def test_live_run_without_a_drafter_is_refused(files):
+    alone = check_models(replace(files, drafter=None), OPTIONS)
+    with pytest.raises(BadInput, match="made by the drafter, and there is none"):
+        live_film(REQUEST, read_prompt(BALL), alone)
+
+
+def test_fresh_shot_beside_a_clip_is_refused(streamer, clip):
+    """Of a restyled one from the start or later on; of one that is continued within it."""
+    lines = read_prompt(f"{BALL}\n2 fresh #k: {RING}")
+    restyled = replace(REQUEST, blocks=4, restyle=clip, strength="strong")
+    with pytest.raises(BadInput, match="use cut"):
+        streamer.live(restyled, lines)
+    with pytest.raises(BadInput, match="begin it at block 7 or later"):
+        streamer.live(replace(REQUEST, continue_from=clip), lines)
+    with streamer.live(restyled, BALL) as stream, pytest.raises(BadInput, match="use cut"):
+        stream.steer(fresh=True)
+
+
 def test_target_of_another_block_length_is_refused(files, streamer):
     """Catches a recording whose prompts would move, as the target's blocks are shorter."""
     with streamer.live(replace(REQUEST, blocks=2), BALL) as stream:

@@ -85,6 +85,14 @@ def test_cut_clip_keeps_its_lead_with_its_beginning(first, last, begins, dtype, 
     assert read_lead(file.metadata, file.latents) == wanted
 
 
+@pytest.mark.parametrize("name", ["start_image_frames", "from_pixels"])
+@pytest.mark.parametrize("count", [-1, 1.5, "3", True, None])
+def test_damaged_lead_is_refused(name: str, count: object) -> None:
+    """Catches: a clip from ComfyUI's wire whose frames are counted with what is no number of them."""
+    with pytest.raises(BadInput, match="no count of latent frames; make the clip again"):
+        read_lead({**lead_metadata(PIXELS, CLIP), name: count}, CLIP)
+
+
 def test_changed_values_keep_the_lead():
     """A node between two samplers may sharpen latents; how many frames came as pixels is still true."""
     assert read_lead(lead_metadata(PIXELS, CLIP), CLIP * 1.01) == PIXELS
