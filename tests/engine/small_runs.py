@@ -266,6 +266,22 @@ def fresh_run(request: TinyRequest) -> FinishedRun:
     return play(request)
 
 
+@cache
+def stored_run(request: TinyRequest) -> FinishedRun:
+    """Play a request once for all tests with an empty store, which changes nothing, as test_reuse.py proves."""
+    return play(request, Store())
+
+
+def store_after(run: FinishedRun, blocks: int | None = None) -> Store:
+    """Return a store with what the first blocks of a `stored_run` left in one; None: all of them."""
+    store = Store()
+    store.begin_run()
+    for used in run.used[:blocks]:
+        for key, result in used.items():
+            store.put(key, result)
+    return store
+
+
 def decided(record: BlockRecord) -> BlockRecord:
     """Return a record without what a block that is re-used need not do again."""
     return replace(record, draft=None, target=None, decodes=0, seconds=Seconds(), reused=False)

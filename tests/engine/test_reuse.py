@@ -21,6 +21,8 @@ from small_runs import (
     part_keys,
     parts_of,
     play,
+    store_after,
+    stored_run,
 )
 
 from sdvg_core.engine.records import BlockRecord
@@ -59,17 +61,13 @@ KINDS_OF_RUN = {
 
 def check_cuts(request: TinyRequest, *cuts: int) -> None:
     """Fill a store by a whole run, which changes nothing of it; then run on from the results up to each cut."""
-    whole = play(request, Store())
+    whole = stored_run(request)
     fresh = fresh_run(request)
     assert_same_run(whole, fresh)
     assert whole.calls == fresh.calls
     assert list(map(costs, whole.records)) == list(map(costs, fresh.records))
     for cut in cuts:
-        earlier = Store()
-        for used in whole.used[:cut]:
-            for key, result in used.items():
-                earlier.put(key, result)
-        continued = play(request, earlier)
+        continued = play(request, store_after(whole, cut))
         assert continued.reused == cut
         assert_same_run(continued, whole)
 
@@ -100,10 +98,8 @@ def test_long_clip_cut_anywhere_ends_the_same(policy, context, own_frames):
 def test_changed_scene_or_hold_is_made_again(change, policy, context, own_frames):
     """Catches: a block that is taken for one of another colour hold, or of a scene that began elsewhere."""
     request = TinyRequest(policy=policy, context=context, own_frames=own_frames, **TWO_SCENES)
-    store = Store()
-    play(request, store)
     changed = replace(request, **change)
-    video = play(changed, store)
+    video = play(changed, store_after(stored_run(request)))
     assert_same_run(video, fresh_run(changed))
     assert video.reused == (4 if "cuts" in change else 0)
 
@@ -165,21 +161,21 @@ def varied(request: TinyRequest, change: str) -> TinyRequest:
 
 
 ROOMY = 1e9
+SHOWN = PixelStore()
+"""The pixels of every run before."""
 
 
 def check_pair(earlier: TinyRequest, changed: TinyRequest, room: float) -> None:
     """Run the changed request twice after the earlier one. `room`: bytes of the store for what it makes."""
-    store = Store(1e9)
-    pixels = PixelStore()
-    play(earlier, store, pixels=pixels)
+    store = store_after(stored_run(earlier))
     store.limit = store.bytes + room
-    fresh = fresh_run(changed)
-    first = play(changed, store, pixels=pixels)
+    fresh = stored_run(changed)
+    first = play(changed, store, pixels=SHOWN)
     assert_same_run(first, fresh)
     called = {index for _, index in first.calls}
     assert not any(record.reused for record in first.records if record.span.index in called)
     assert set(first.calls) <= set(fresh.calls)
-    second = play(changed, store, pixels=pixels)
+    second = play(changed, store, pixels=SHOWN)
     assert_same_run(second, fresh)
     assert second.reused == changed.blocks or room < ROOMY
 
@@ -222,10 +218,8 @@ def test_change_makes_only_these_blocks_again(policy: str, change: str) -> None:
     before, after, reused, drafted, by_target, scored = CHANGES[change]
     earlier = replace(before, policy=policy)
     changed = replace(after, policy=policy)
-    store = Store()
-    play(earlier, store)
-    video = play(changed, store)
-    assert_same_run(video, fresh_run(changed))
+    video = play(changed, store_after(stored_run(earlier)))
+    assert_same_run(video, stored_run(changed))
     assert video.reused == reused
     assert all(index >= reused for _, index in video.calls)
     assert drafted is None or video.blocks_of("drafter") == drafted
@@ -251,10 +245,8 @@ def test_repair_drafts_again_without_first_estimates(policy: str, context: Draft
     """Catches: the block itself handed over to the target as if it were the first estimate."""
     whole = TinyRequest(policy=policy, context=context)
     repair = replace(whole, route=replace(whole.route, handover=1))
-    store = Store()
-    play(whole, store)
-    repaired = play(repair, store)
-    assert_same_run(repaired, fresh_run(repair))
+    repaired = play(repair, store_after(stored_run(whole)))
+    assert_same_run(repaired, stored_run(repair))
     rejected = [n for n, record in enumerate(repaired.records) if record.decision.reason is Reason.FELL_SHORT]
     assert rejected[0] in repaired.blocks_of("drafter")
 
@@ -264,22 +256,20 @@ def test_repair_keeps_results_for_either_route(policy: str, context: DrafterCont
     """Catches: drafts kept with their first estimates that do not serve a run without repair."""
     whole = TinyRequest(policy=policy, context=context)
     repair = replace(whole, route=replace(whole.route, handover=1))
-    store = Store()
-    play(whole, store)
+    store = store_after(stored_run(whole))
     play(repair, store)
     assert play(repair, store).calls == []
     remade = play(whole, store)
     assert remade.calls == []
-    assert_same_run(remade, fresh_run(whole))
+    assert_same_run(remade, stored_run(whole))
 
 
 @every_pair("policy, context", POLICIES, CONTEXTS)
 def test_target_takes_over_steps_of_rejected_draft(policy: str, context: DrafterContext) -> None:
     """By its policy. Catches: steps of a draft with another name when they were made as part of a whole one."""
     request = TinyRequest(policy=policy, context=context, route=ROUTERS["repair"])
-    store = Store()
-    repaired = play(request, store)
-    planned = play(request.with_policy(Custom(PlannedRouter(authors(repaired)))), store)
+    repaired = stored_run(request)
+    planned = play(request.with_policy(Custom(PlannedRouter(authors(repaired)))), store_after(repaired))
     assert_same_video(planned, repaired)
     assert planned.calls == []
 
