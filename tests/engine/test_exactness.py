@@ -51,16 +51,6 @@ def test_all_256_patterns_replay(policy, drafter_context):
         check_pattern(pattern, partial(make_engine, policy), drafter_context)
 
 
-@pytest.mark.parametrize("drafter_context", CONTEXTS)
-@pytest.mark.parametrize("policy", POLICIES)
-def test_rejecting_all_is_target_only(policy, drafter_context):
-    """Catches: noise drawn from a shared generator; the target conditioned on drafts; draft state kept."""
-    rejected = run(make_engine(policy), scripted("r" * 9), drafter_context=drafter_context)
-    alone = run(make_engine(policy), Route(TargetOnly()))
-    assert torch.equal(latents_of(rejected), latents_of(alone))
-    assert torch.equal(frames_of(rejected), frames_of(alone))
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_keeping_all_in_own_context_is_draft_only(policy):
     """But for the target's block 0. Catches: drafts that follow from that block."""

@@ -91,19 +91,6 @@ def test_forced_blocks_hold_for_every_policy(route):
 # --- handover: the drafter begins, the target finishes
 
 
-@every_pair("policy, context, step, draft_steps", POLICIES, CONTEXTS, (1, 2, 3), (None, 3))
-def test_handover_equals_a_repair_of_the_same_blocks(policy, context, step, draft_steps):
-    """Catches: another noise slot, another history, or a step too many or too few of either model."""
-    models = {**FOUR, "draft_steps": draft_steps}
-    options = {"blocks": 6, "drafter_context": context}
-    handed = run(make_engine(policy, **models), scripted("ttdtdt", handover=step), **options)
-    repaired = run(make_engine(policy, **models), scripted("rrarar", handover=step), **options)
-    assert torch.equal(latents_of(handed), latents_of(repaired))
-    assert torch.equal(frames_of(handed), frames_of(repaired))
-    whole = run(make_engine(policy, **models), scripted("ttdtdt"), **options)
-    assert not torch.equal(latents_of(handed), latents_of(whole))
-
-
 @every_pair("policy, framewise, step, index", POLICIES, (False, True), (1, 2, 3), (0, 1))
 def test_model_continues_its_own_steps(policy, framewise, step, index):
     """Held to the same block made at once. Catches: noise of another slot, a step repeated or left out."""

@@ -187,7 +187,7 @@ REUSE = "engine/test_reuse.py::test_change_makes_only_these_blocks_again"
 MISTAKES = {
     # --- noise and history
     "noise is drawn in order": Mistake(
-        "engine/test_exactness.py::test_rejecting_all_is_target_only[recompute-committed]",
+        "engine/test_pairs_of_options.py::test_rejecting_all_is_target_only_with_any_options[options0]",
         "sdvg_core.engine.inputs.KeyedNoise.draw",
         lambda draw: lambda noise, span, slot: torch.randn(noise.shape(span)),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +51,10 @@ class Twice:
         return (yield)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Without a next test all fixtures end, so that the second run has its own. Workers are forks."""
+        """Without a next test all fixtures end, so that the second run has its own, as of what tests keep.
+
+        Workers are forks.
+        """
         (item,) = session.items
         with pytest.MonkeyPatch.context() as patched:
             fork_workers(patched)
@@ -58,6 +62,7 @@ class Twice:
             if self.errors:
                 self.outcome = "red without the mistake"
                 return True
+            forget_kept_results()
             patched.setattr(self.mistake.place, self.mistake.wrong(resolve(self.mistake.place)))
             runtestprotocol(item, nextitem=None)
         if not self.errors:
@@ -65,6 +70,15 @@ class Twice:
         elif isinstance(self.errors[0], BY_ASSERTION):
             self.outcome = "green, then red"
         return True
+
+
+def forget_kept_results() -> None:
+    """Empty the caches of functions of tests: what they keep was made without the mistake."""
+    for module in list(sys.modules.values()):
+        if str(getattr(module, "__file__", "")).startswith(str(TESTS)):
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
 
 
 def outcome(mistake: Mistake, log: Path, mark: str = "") -> str:
