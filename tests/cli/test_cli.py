@@ -37,19 +37,20 @@ def test_a_prompt_becomes_video_latents_report_and_picture(clip):
         assert picture.width > 300
 
 
-@pytest.mark.parametrize("picture", [False, True], ids=["", "from a picture"])
-def test_continued_clip_equals_one_made_at_once(base, tmp_path, picture):
-    """Catches: the picture counted as a block of the clip, and its frames shown when the clip is continued."""
+def test_continued_picture_equals_one_made_at_once(base, tmp_path):
+    """Catches: the picture counted as a block of the clip, and its frames shown when the clip is continued.
+
+    Of a clip in pixels: tests/videos/test_extend_by_presets.py.
+    """
     Image.new("RGB", (32, 32), (200, 30, 30)).save(tmp_path / "red.png")
     more = ["--prompt", "a ball"]
-    start = ["--start-image", str(tmp_path / "red.png")] if picture else []
+    start = ["--start-image", str(tmp_path / "red.png")]
     assert generate(base, tmp_path / "begun", *more, *start, "--blocks", "2", "--directions", "ta") == 0
     begun = ["--continue-from", str(tmp_path / "begun" / "latents.safetensors")]
     assert generate(base, tmp_path / "rest", *more, *begun, "--blocks", "2", "--directions", "rr") == 0
     assert generate(base, tmp_path / "whole", *more, *start, "--blocks", "4", "--directions", "tarr") == 0
     assert torch.equal(latents(tmp_path / "rest"), latents(tmp_path / "whole"))
-    frames = 1 + 4 * 12 if picture else 9 + 3 * 12
-    assert pixel_frames(tmp_path / "rest") == pixel_frames(tmp_path / "whole") == frames
+    assert pixel_frames(tmp_path / "rest") == pixel_frames(tmp_path / "whole") == 1 + 4 * 12
 
 
 @pytest.mark.parametrize(("frames", "shown"), [(1, 1), (2, 5)], ids=["a picture", "two latent frames"])
@@ -150,11 +151,6 @@ def test_whole_budget_buys_every_block(base, tmp_path, capsys):
     assert [block["author"] for block in run["blocks"]] == ["target"] * 3
     assert "makes the first 3 blocks of 3" in run["notes"][0]
     assert "sdvg: A budget of 1 of" in capsys.readouterr().err
-
-
-def test_least_budget_is_noted(base, tmp_path):
-    assert generate(base, tmp_path / "out", *BUDGETED, "0.01") == 0
-    assert "No route costs less here" in report(tmp_path / "out")["notes"][0]
 
 
 def test_budget_does_not_count_directions(base, tmp_path):

@@ -78,6 +78,8 @@ ROLES_OF: list[tuple[Route, str, str]] = [
     (Route(), "aaaaaa", "dts"),  # a score that is no number still calls the target
     (Route(First(0)), "...t..", "dt"),
     (Route(TargetOnly()), "...r..", "dts"),
+    (Route(TargetOnly(), handover=1), "", "dt"),
+    (Route(TargetOnly(), handover=1), "tttttt", "t"),  # nothing is handed over to what is made whole
 ]
 
 

@@ -16,7 +16,7 @@ from sdvg_core.settings.fields import from_json
 from sdvg_core.settings.route import First, Route, policy_name
 from sdvg_core.text.prompt_files import read_prompt_list
 from sdvg_core.weights.model_files import ModelFiles
-from tests.support.cli_runs import SMALL, generate, latents, options, refused, report, without
+from tests.support.cli_runs import SMALL, generate, latents, options, refused, report
 from tests.support.reuse_folders import PROMPT, ctrl_c, decisions, stopped
 
 
@@ -106,31 +106,7 @@ def test_stopped_extension_resumes_to_the_same_video(base: list[str], clip: Path
     assert torch.equal(latents(tmp_path / "stopped"), latents(tmp_path / "whole"))
 
 
-# --- directions
-
-
-def test_directed_blocks_are_wholly_the_targets(base: list[str], tmp_path: Path) -> None:
-    """Also under `balanced`, the default. Catches: drafts made first, or a handover from them."""
-    directed = run(tmp_path / "directed", [*base, "--directions", "ttt", "--blocks", "3"])
-    run(tmp_path / "alone", [*base, "--policy", "always-target", "--blocks", "3"])
-    assert authors(directed) == "ttt"
-    assert [block["draft"] for block in directed["blocks"]] == [None] * 3
-    assert torch.equal(latents(tmp_path / "directed"), latents(tmp_path / "alone"))
-
-
-def test_preset_hands_over_only_undirected_blocks(base: list[str], tmp_path: Path) -> None:
-    """Catches: a block directed to the target that takes on the preset's handover."""
-    words = ["--preset", "careful", "--blocks", "4", "--directions", ".r.t"]
-    assert authors(run(tmp_path / "out", [*base, *words])) == "thht"
-
-
-def test_blocks_directed_to_the_target_need_no_drafter(base: list[str], tmp_path: Path) -> None:
-    """Catches a handover that asks for a drafter where no block is handed over."""
-    models = tmp_path / "none"
-    models.mkdir()
-    words = [*without(base, "drafter"), "--models", str(models), "--blocks", "2", "--directions", "tt"]
-    assert authors(run(tmp_path / "out", words)) == "tt"
-
+# --- first blocks stated by a prompt
 
 FILE = "[first 2] a red fox\na blue boat\n[First 3] a tree\n"
 
