@@ -107,6 +107,19 @@ def test_quantised_file_loads_layer_by_layer(form, prefix, tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMATS)
+def test_header_may_state_the_forms(form, tmp_path):
+    """By the names in the file. Catches: layers that are not found, as these names have a prefix."""
+    prefix = "model.diffusion_model."
+    state = prefixed(quantised_state(form), prefix)
+    marks = {name: state.pop(name) for name in list(state) if name.endswith(".comfy_quant")}
+    layers = {name.removesuffix(".comfy_quant"): json.loads(bytes(mark.tolist())) for name, mark in marks.items()}
+    stated = {"_quantization_metadata": json.dumps({"layers": layers})}
+    quantisation = open_wan(save(tmp_path / "q.safetensors", state, stated)).quantisation
+    assert quantisation.label == form
+    assert {f"{prefix}{name}" for name in quantisation.layers} == {f"{layer}.weight" for layer in layers}
+
+
+@pytest.mark.parametrize("form", FORMATS)
 def test_compiled_layer_makes_the_same(form):
     """Catches kitchen's Python code in a graph, which torch cannot compile as one."""
     layer, parts = quantise(weight(), Q, FORMATS[form])
