@@ -107,6 +107,8 @@ TWO_MORE = tuple(at(pair, 3) for pair in ((4, 7), (5, 9), (5, 6), (3, 6), (2, 9)
 BALANCED = ENDS[2]
 CHOSEN = tuple(way for way in TWO_MORE if way.name in ("at-3@2+9", "at-3@2+5", "at-3@3+6"))
 """By the first 60 training prompts (lab/training/LOG.md)."""
+WINNER = at((2, 5), 3)
+"""By 200 training prompts (lab/training/LOG.md): held against *balanced* on held-out ones."""
 
 CONTROL = ("handover-2@2", "handover-2@4", "handover-2@9", "handover-3@9", "passes-2@2", "passes-2@4", "passes-2@9")
 

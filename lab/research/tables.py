@@ -18,7 +18,7 @@ from sdvg_core.cli import guarded
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import whole_file
 
-from .looks import BALANCED, CHOSEN, FIGURES, MEASURED, ROWS, rows_in
+from .looks import BALANCED, CHOSEN, FIGURES, MEASURED, ROWS, WINNER, rows_in
 from .markdown import markdown
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, POCKET_TAUS, TARGET_ONLY, protocol
 from .statistics import Interval, NumberOf, Record, Table, against_curve, curve_of, interval, make_table, metric
@@ -205,6 +205,12 @@ def places_chosen(folder: Path) -> str:
     return compared(table_of(folder / "places.csv", names), names, BALANCED.name, PLACED)
 
 
+def places_held_out(folder: Path) -> str:
+    """Return the one that was best of the three, on held-out prompts."""
+    names = {way.name: way.name for way in (BALANCED, WINNER)}
+    return compared(table_of(folder / "presets.csv", names), names, BALANCED.name, PLACED)
+
+
 def ways(folder: Path) -> str:
     """Return the ways against first blocks and chance at the same cost."""
     table = table_of(folder / "ways.csv")
@@ -244,6 +250,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "presets-last": presets_last,
     "places": places,
     "places-chosen": places_chosen,
+    "places-held-out": places_held_out,
     "ways": ways,
 }
 
