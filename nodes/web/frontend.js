@@ -275,12 +275,12 @@ export function claim(prompt, workflow = openWorkflow()) {
 
 // --- the queue: no event names prompt and tab, or a refusal's errors, so this one call is wrapped
 
-/** @type {((errors: NodeErrors | null) => void)[]} */
+/** @type {((errors: NodeErrors | null, prompt?: string) => void)[]} */
 const queueing = [];
 
 /**
- * Call `act(null)` whenever a prompt is about to be queued, and then with what the server refused of it.
- * @param {(errors: NodeErrors | null) => void} act
+ * Call `act(null)` whenever a prompt is about to be queued, and then with what the server refused of it, and with its id if it has one.
+ * @param {(errors: NodeErrors | null, prompt?: string) => void} act
  */
 export function onQueue(act) {
   queueing.push(act);
@@ -294,18 +294,36 @@ api.queuePrompt = async function (...sent) {
   for (const act of queueing) act(null);
   /** @type {NodeErrors} */
   let refused = {};
+  /** @type {string | undefined} */
+  let prompt;
   try {
     const answer = await queuePrompt.apply(this, sent);
     refused = answer.node_errors ?? {};
-    claim(answer.prompt_id, workflow);
+    prompt = answer.prompt_id;
+    claim(prompt, workflow);
     return answer;
   } catch (error) {
     refused = /** @type {any} */ (error).response?.node_errors ?? {};
     throw error;
   } finally {
-    for (const act of queueing) act(refused);
+    for (const act of queueing) act(refused, prompt);
   }
 };
+
+/** Queue the open workflow, as the page's own button does; whether the server took it. */
+export async function queueWorkflow() {
+  /** @type {string | undefined} */
+  let taken;
+  /** @type {Parameters<typeof onQueue>[0]} */
+  const hear = (_, prompt) => (taken = prompt);
+  onQueue(hear);
+  try {
+    await app.queuePrompt(0, 1);
+  } finally {
+    queueing.splice(queueing.indexOf(hear), 1);
+  }
+  return Boolean(taken);
+}
 
 /**
  * Queue a part of a prompt, up to one node.
@@ -345,10 +363,17 @@ export async function promptNow() {
  * @param {GraphNode} node
  */
 export function seedMoves(node) {
-  if (setting("Comfy.WidgetControlMode") !== "before") return false;
+  return setting("Comfy.WidgetControlMode") === "before" && Boolean(seedControl(node));
+}
+
+/**
+ * The widget that moves the seed of a node from run to run; undefined where none does.
+ * @param {GraphNode} node
+ */
+export function seedControl(node) {
   const { widgets = [] } = sourceOf(node, "seed") ?? node;
   const moving = ["increment", "decrement", "randomize"];
-  return widgets.some(({ value }) => moving.includes(String(value))); // its name is the page's affair
+  return widgets.find(({ value }) => moving.includes(String(value))); // its name is the page's affair
 }
 
 // --- outputs of nodes

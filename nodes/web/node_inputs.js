@@ -214,7 +214,7 @@ export class NodeInputs {
   /**
    * Change a widget as a hand would, as one step that can be undone.
    * @param {string} name
-   * @param {string} value
+   * @param {string | boolean} value
    */
   write(name, value) {
     const widget = widgetOf(this.node, name);

@@ -16,6 +16,7 @@ import {
   onOutput,
   onQueue,
   promptNow,
+  queueWorkflow,
   register,
   rootGraph,
   setting,
@@ -33,8 +34,12 @@ import {
   shownOf,
   withNewest,
 } from "./runs.js";
+import { nameQueued, noteQueued, takeQueued } from "./live_recording.js";
 import { TEXT_OF } from "./node_inputs.js";
+import { watchOthers } from "./runs_watch.js";
 import { Strip } from "./strip.js";
+import { livesIn } from "./strip_model.js";
+import { AHEAD, PATIENCE } from "./strip_live.js";
 import { idIn } from "./strip_takes.js";
 import { text } from "./words.js";
 
@@ -78,12 +83,16 @@ function stripOf(key) {
 }
 
 /**
- * Whether a run was queued from here, or its settings are those of the node.
+ * Whether a run was queued from here, or its settings are those of the node. A live session that goes on is shown by every page that has
+ * its node, and no other tab that queued it.
  * @param {Run} run
  * @param {GraphNode} node
  */
-function belongs({ info }, node) {
-  return fromHere(info.prompt) || hasSettings(info, node);
+function belongs(run, node) {
+  const { info } = run;
+  const isLive =
+    livesIn(run) && keyOf(info) === keyHere(idOf(node)) && !fromElsewhere(info.prompt ?? "");
+  return isLive || fromHere(info.prompt) || hasSettings(info, node);
 }
 
 /**
@@ -136,6 +145,8 @@ function update(key) {
   const run = shownOf(candidates(strip, key), isOwn);
   if (run && run !== strip.run) strip.show(run);
   else strip.refresh();
+  const sessions = (runs.get(key) ?? []).filter(({ info, done }) => info.live && done);
+  for (const session of sessions) if (belongs(session, strip.node)) strip.live?.settle(session);
 }
 
 // --- live
@@ -163,7 +174,22 @@ function findRun(key, name) {
 /** @param {RunInfo} info */
 function onRun(info) {
   const key = keyOf(info);
-  if (key) keepRun(newRun(info), key);
+  if (key) keepRun({ ...newRun(info), heard: true }, key);
+  others.own(true);
+}
+
+/** @param {LiveState & { run: string, workflow: string | null, node: string }} state */
+function onLive(state) {
+  const key = keyOf(state);
+  const run = key && findRun(key, state.run);
+  if (!run) {
+    ask();
+    return;
+  }
+  run.info.state = state;
+  run.heard = true;
+  const strip = stripOf(key);
+  if (strip?.run === run) strip.live?.draw();
 }
 
 /** @param {BlockEvent} event */
@@ -172,9 +198,11 @@ function onBlock(event) {
   if (!key) return;
   if (!event.until && !findRun(key, event.run) && event.number === 1) keepRun(newRun(event), key);
   const run = findRun(key, event.run);
+  others.own(true);
+  if (run) run.heard = true;
   if (event.until) onTake(run, event, key);
   else if (!run) ask();
-  else if (placeOf(run, event) === "next") addBlock(run, event, key);
+  else if (["next", "again"].includes(placeOf(run, event))) addBlock(run, event, key);
   else if (placeOf(run, event) === "lost") forgetRun(run, key);
 }
 
@@ -189,12 +217,13 @@ function onTake(run, event, key) {
 }
 
 /**
+ * A block that is made again takes the place of that one and of all after it.
  * @param {Run} run
  * @param {BlockEvent} event
  * @param {string} key
  */
 function addBlock(run, event, key) {
-  run.events.push(event);
+  run.events.splice(event.number - 1, Infinity, event);
   const strip = stripOf(key);
   if (strip?.run === run) strip.grow();
   else update(key);
@@ -240,6 +269,7 @@ let isIdle = false; // the server has nothing to do
 /** @param {{ exec_info?: { queue_remaining: number } } | null} status */
 function onStatus(status) {
   isIdle = status?.exec_info?.queue_remaining === 0;
+  others.work(status !== null && !isIdle);
   if (!isIdle) return;
   endAll();
   for (const strip of strips.values()) strip.takes.end();
@@ -264,9 +294,14 @@ function complain(id, type, sentence) {
 /**
  * What the server refused to queue; null as something is about to be queued.
  * @param {NodeErrors | null} refused
+ * @param {string} [prompt]
  */
-function onRefused(refused) {
-  if (!refused) for (const { view } of strips.values()) view.complain("");
+function onRefused(refused, prompt) {
+  if (refused) nameQueued(prompt);
+  else {
+    noteQueued([...strips.values()].map(({ inputs }) => inputs));
+    for (const { view } of strips.values()) view.complain("");
+  }
   for (const [id, { class_type: type, errors }] of Object.entries(refused ?? {})) {
     const [error] = errors;
     if (!error) continue;
@@ -291,6 +326,15 @@ function missing(id, { type, extra_info: info }) {
     bypassed &&
     text("bypassed", { name, input: info?.input_name ?? "", node: nodeOf(id)?.title ?? id })
   );
+}
+
+/**
+ * A prompt ended by a fault: a session in it that never began, or made nothing, is not begun again by the next run.
+ * @param {{ prompt_id: string }} ended
+ */
+function onBroken({ prompt_id: prompt }) {
+  for (const [node, { inputs }] of strips)
+    if (fromHere(prompt) && takeQueued(prompt, node)) inputs.write("live", false);
 }
 
 /** @param {{ prompt_id: string, node_id: string, node_type: string, exception_message: string }} error */
@@ -416,6 +460,19 @@ function hear(known, answer) {
   }
 }
 
+/** Another page's runs, as the server knows them. */
+const others = watchOthers(async () => {
+  if (!strips.size) return;
+  const answer = await askServer("/sdvg/runs");
+  if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+  const { runs: all } = await answer.json();
+  hear(
+    runs,
+    all.filter((/** @type {RunInfo} */ { until }) => !until),
+  );
+  for (const [node] of strips) update(keyHere(idOf(node)));
+});
+
 /** Show what is the open workflow's, and nothing else. */
 function check() {
   for (const [node, strip] of strips) {
@@ -462,6 +519,8 @@ function addStrip(node) {
     undo: (number) => remember(node, number),
     others: () => othersOf(node),
     ask,
+    queue: queueWorkflow,
+    steer,
     signature: () => signatures.get(node),
   });
   // Not in the panel of parameters beside the canvas.
@@ -563,6 +622,21 @@ async function keepBlocks(lock, blocks, silent) {
 }
 
 /**
+ * Ask something of a live session.
+ * @param {Run} run
+ * @param {object} act
+ * @returns {Promise<Steered>}
+ */
+async function steer({ run }, act) {
+  const headers = { "Content-Type": "application/json" };
+  const body = JSON.stringify({ run, ...act });
+  const answer = await askServer("/sdvg/steer", { method: "POST", headers, body });
+  if (answer.ok) return answer.json();
+  const { error } = await answer.json().catch(() => ({}));
+  return { error: error ?? `${answer.status} ${answer.statusText}`, status: answer.status };
+}
+
+/**
  * What the server answers; null if it refuses, which is then shown.
  * @param {string} path
  * @param {object} body
@@ -592,6 +666,22 @@ register({
       defaultValue: true,
       onChange: (/** @type {boolean} */ on) => strips.forEach((strip) => strip.play(on)),
     },
+    {
+      id: AHEAD.id,
+      category: ["SDVG", "Live", "Ahead"],
+      name: AHEAD.id,
+      type: "number",
+      attrs: { min: 1, max: 16, step: 1, showButtons: true },
+      defaultValue: AHEAD.usual,
+    },
+    {
+      id: PATIENCE.id,
+      category: ["SDVG", "Live", "Patience"],
+      name: PATIENCE.id,
+      type: "number",
+      attrs: { min: 1, max: 1440, step: 1, showButtons: true },
+      defaultValue: PATIENCE.usual,
+    },
   ],
   async init() {
     const href = new URL("style.css", import.meta.url).href;
@@ -605,6 +695,7 @@ register({
   setup() {
     listen("sdvg.run", onRun);
     listen("sdvg.block", onBlock);
+    listen("sdvg.live", onLive);
     listen("sdvg.done", onDone);
     listen("progress_text", () => strips.forEach((strip) => strip.room.fitLine()));
     onQueue(onRefused);
@@ -616,7 +707,10 @@ register({
     for (const end of ["execution_success", "execution_error", "execution_interrupted"])
       listen(end, ({ prompt_id: prompt }) => {
         for (const strip of strips.values()) strip.takes.end(prompt);
+        others.own(false);
       });
+    listen("execution_start", () => others.own(true));
+    for (const end of ["execution_error", "execution_interrupted"]) listen(end, onBroken);
     const onChange = () => {
       for (const strip of strips.values()) strip.sync();
       ask();

@@ -11,7 +11,8 @@ import { placesOfRun } from "./shots.js";
  */
 export function newRun(info, events = [], done = null) {
   const { run, of, directions = "", takes = "" } = info;
-  return { info, run, of, directions, takes, events, done, ended: false, stopping: false };
+  const unknown = { ended: false, stopping: false, heard: false };
+  return { info, run, of, directions, takes, events, done, ...unknown };
 }
 
 /**
@@ -53,13 +54,16 @@ export function secondsOf(run) {
 }
 
 /**
- * What a block's event is to a run: its `next`, one that is `known`, or `lost`: others are missing before it.
+ * What a block's event is to a run: its `next`, one that is made `again` with all after it, one that is `known`, or `lost`:
+ * others are missing before it.
  * @param {Run} run
  * @param {BlockEvent} event
  */
 export function placeOf(run, event) {
   if (event.run !== run.run) return "lost";
   if (event.number === run.events.length + 1) return "next";
+  const known = run.events[event.number - 1];
+  if (known && editionOf(event) > editionOf(known)) return "again";
   return event.number <= run.events.length ? "known" : "lost";
 }
 
@@ -86,7 +90,9 @@ export function mergeRuns(known, answer) {
   const runs = answer.reduceRight((all, run, i) => {
     const at = all.findIndex((other) => other.run === run.run);
     if (at >= 0) {
-      return all.map((other, place) => (place === at && saysMore(run, other) ? run : other));
+      return all.map((other, place) =>
+        place === at && saysMore(run, other) ? { ...run, heard: other.heard } : other,
+      );
     }
     const later = answer.slice(i + 1).map((other) => other.run);
     const next = all.findIndex(
@@ -98,12 +104,23 @@ export function mergeRuns(known, answer) {
 }
 
 /**
- * Whether an account of a run says more than another one.
+ * How often a live run was set back before a block was made.
+ * @param {BlockEvent | undefined} event
+ */
+export function editionOf(event) {
+  return event?.edition ?? 0;
+}
+
+/**
+ * Whether an account of a run says more than another one. Of a live run that this page does not hear, the newest does.
  * @param {Run} run
  * @param {Run} other
  */
 function saysMore(run, other) {
-  return run.events.length > other.events.length || Boolean(run.done && !other.done);
+  if (run.done && !other.done) return true;
+  if (run.info.live && !other.done && !other.heard) return true;
+  const [newest, known] = [run, other].map(({ events }) => editionOf(events.at(-1)));
+  return newest > known || (newest === known && run.events.length > other.events.length);
 }
 
 /**

@@ -5,7 +5,7 @@ export const MOST = 100; // blocks, or as many as are on the screen; at 256 x 14
 const AT_ONCE = 2;
 
 /** @type {Map<string, ImageBitmap>} */
-const bitmaps = new Map(); // run and number -> the decoded picture, oldest first
+const bitmaps = new Map(); // run, number and edition -> the decoded picture, oldest first
 /** @type {Set<{ shown: BlockEvent[] }>} */
 export const players = new Set(); // whose pictures stay
 /** @type {{ event: BlockEvent, shown: () => void, signal: AbortSignal }[]} */
@@ -13,8 +13,8 @@ const waiting = [];
 let fetching = 0;
 
 /** @param {BlockEvent} event */
-function keyOf({ run, number }) {
-  return `${run}/${number}`;
+function keyOf({ run, number, edition }) {
+  return edition ? `${run}/${number}?e=${edition}` : `${run}/${number}`;
 }
 
 /** @param {BlockEvent} event */
@@ -76,8 +76,7 @@ async function next() {
  */
 async function load(event, signal) {
   if (bitmaps.has(keyOf(event))) return;
-  const path = `/sdvg/frames/${event.run}/${event.number}`;
-  const answer = await askServer(path, { signal, cache: "default" });
+  const answer = await askServer(`/sdvg/frames/${keyOf(event)}`, { signal, cache: "default" });
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
   bitmaps.set(keyOf(event), await createImageBitmap(await answer.blob()));
   const kept = new Set([...players].flatMap(({ shown }) => shown.map(keyOf)));
@@ -97,7 +96,7 @@ export function paintFrame(canvas, event, frame) {
   const bitmap = bitmapOf(event);
   if (!event.sprite || !bitmap) return;
   const { width, height } = event.sprite;
-  const painted = `${event.run}/${event.number}:${frame + 1}`;
+  const painted = `${keyOf(event)}:${frame + 1}`;
   canvas.classList.remove("blank");
   if (canvas.dataset.painted === painted) return;
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });

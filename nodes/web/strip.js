@@ -8,7 +8,16 @@ import { StripActions } from "./strip_actions.js";
 import { Board } from "./strip_board.js";
 import { Comparison } from "./strip_compare.js";
 import { openLarge, openSheet } from "./strip_dialog.js";
-import { bringsBack, clipBlocks, drawnForecast, isOld, joinAt, squaresOf } from "./strip_model.js";
+import { LiveStrip } from "./strip_live.js";
+import {
+  bringsBack,
+  clipBlocks,
+  drawnForecast,
+  isOld,
+  joinAt,
+  livesIn,
+  squaresOf,
+} from "./strip_model.js";
 import { Player } from "./strip_player.js";
 import { madeText, refusalText } from "./strip_sentences.js";
 import { StripRoom } from "./strip_room.js";
@@ -26,6 +35,8 @@ import { text } from "./words.js";
  * @property {(number: number) => void} undo when a step is undone from a square
  * @property {() => Run[]} others runs that made takes to compare, and others that are over
  * @property {() => void} ask for a forecast
+ * @property {() => Promise<boolean>} queue the workflow; whether the server took it
+ * @property {(run: Run, act: object) => Promise<Steered>} steer a live session
  * @property {() => Signature | undefined} signature of what is set, as the server says
  */
 
@@ -70,11 +81,15 @@ export class Strip {
     this.player = new Player(this.view.film, this.view.below, {
       thumb: (number) => this.view.squares.thumb(number),
       going: () => Boolean(this.run && isGoing(this.run)),
+      live: () => livesIn(this.run),
       changed: (state) => {
         this.view.showFilm(state);
         this.comparison?.tell();
+        this.live?.watch();
       },
     });
+    /** @type {LiveStrip | undefined} */
+    this.live = new LiveStrip(this);
     /** @type {Comparison | undefined} */
     this.comparison = new Comparison(this.player, {
       close: () => this.pair(null),
@@ -147,6 +162,7 @@ export class Strip {
 
   /** Show the newest block of the run that is shown. */
   grow() {
+    if (livesIn(this.run)) this.refresh(); // it has another square too
     const count = this.run?.events.length ?? 0;
     const square = squaresOf(this.inputs.now(), this.run, null)[count - 1];
     if (square) this.view.squares.draw(square);
@@ -174,6 +190,7 @@ export class Strip {
     this.view.sum(this.run);
     this.drawParts();
     this.view.offerStop({ going, stopping: Boolean(this.run?.stopping) });
+    this.live?.draw();
   }
 
   drawParts() {
@@ -185,6 +202,7 @@ export class Strip {
   /** Show what the widgets say, if that has changed. */
   sync() {
     if (this.inputs.key !== this.shown) this.refresh();
+    else this.live?.draw(); // which depends on wires too
   }
 
   /**
@@ -353,6 +371,7 @@ export class Strip {
 
   end() {
     this.player.end();
+    this.live?.end();
     this.view.sheet.listen(false);
   }
 

@@ -33,12 +33,11 @@ export class StripActions {
    * @param {HTMLElement} [anchor]
    */
   open(number, anchor = this.strip.view.squares.square(number)) {
-    if (!number || !anchor || !this.strip.view.squares.isUsable(number)) return;
-    openMenu(
-      anchor,
-      text("menu", { number }),
-      this.items(number).filter((items) => items.length),
-    );
+    if (!number || !anchor) return;
+    const groups = this.items(number).filter((items) => items.length);
+    const isLive = Boolean(this.strip.live?.run);
+    if (!groups.length || (!isLive && !this.strip.view.squares.isUsable(number))) return;
+    openMenu(anchor, isLive ? text("live.menu") : text("menu", { number }), groups);
   }
 
   /**
@@ -80,12 +79,15 @@ export class StripActions {
    */
   items(number) {
     const film = this.filmItems(number);
+    const { live } = this.strip;
+    if (live?.run) return [live.items(number), film];
     if (!this.strip.view.squares.isUsable(number)) return [film];
     const lock = this.lockRefusal(number) ? null : this.lockItem(number);
     const release = this.releaseItem(number);
     const locks = [lock, release].filter((item) => item !== null);
     if (isLocked(number, this.inputs)) return [locks, film];
-    return [this.choiceItems(number), this.takeItems(number), locks, film];
+    const recording = live?.recordingItems() ?? [];
+    return [this.choiceItems(number), this.takeItems(number), locks, film, recording];
   }
 
   /** @param {number} number */

@@ -86,6 +86,44 @@ function onKey(player, event) {
   keys[event.key]();
 }
 
+/**
+ * Show a text to be copied, below sentences about it.
+ * @param {string} label
+ * @param {string[]} sentences
+ * @param {string} shown
+ */
+export function openText(label, sentences, shown) {
+  const dialog = make("dialog", "sdvg-large sdvg-text");
+  const area = make("textarea", "", shown, { readonly: true, "aria-label": label });
+  const row = make("div", "sdvg-large-row");
+  const copied = make("span", "", "", { role: "status" });
+  const copy = makeButton("sdvg-button", text("copy"), async () => {
+    area.select();
+    const isCopied = await writeClipboard(shown);
+    copied.textContent = isCopied ? text("copied") : text("copyByHand");
+  });
+  const closing = makeButton("sdvg-button", "✕", () => dialog.close());
+  nameElement(closing, text("closeLarge"));
+  row.append(copy, copied, closing);
+  const paragraphs = sentences.filter(Boolean).map((sentence) => make("p", "", sentence));
+  dialog.append(make("h3", "", label), ...paragraphs, area, row);
+  open(dialog, label, () => {});
+  copy.focus();
+}
+
+/**
+ * Whether a text is on the clipboard now. A page that did not come over HTTPS, or from this machine, may not write there.
+ * @param {string} shown
+ */
+async function writeClipboard(shown) {
+  try {
+    await navigator.clipboard.writeText(shown);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** The time line below an enlarged film. */
 class FilmRow {
   /**

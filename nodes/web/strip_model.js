@@ -1,6 +1,7 @@
 // What a strip shows, worked out from what is asked of the next run, from the run that is shown, and from the server's forecast.
 import { ROUTER, letterOf, secondOf, takesOf } from "./blocks.js";
 import { isLocked, lockedIn } from "./locks.js";
+import { isGoing } from "./runs.js";
 
 const STAYS = "s";
 const CHANGES = "c";
@@ -125,8 +126,9 @@ export function lineAt({ prompts, positive }, block) {
  * @returns {Square[]}
  */
 export function squaresOf(inputs, run, forecast) {
-  const { blocks, directions, start } = inputs;
-  const of = Math.max(blocks, run?.of ?? 0);
+  const { directions, start } = inputs;
+  const blocks = livesIn(run) ? 0 : inputs.blocks; // as many as can be asked for something
+  const of = Math.max(blocks, lengthOf(run));
   const takes = takesOf(inputs.takes);
   const locked = lockedIn(inputs);
   return Array.from({ length: of }, (_, i) => {
@@ -138,7 +140,7 @@ export function squaresOf(inputs, run, forecast) {
       event: run?.events[i],
       join: joinAt(run, number),
       letter: usable ? letterOf(directions, number) : ROUTER,
-      take: takes.get(number) ?? 1,
+      take: (usable ? takes.get(number) : run?.events[i]?.take) ?? 1,
       again: isAgain(forecast, number),
       uncertain: forecast?.blocks[i] === MAY_CHANGE,
       old: usable && isOld(forecast, number),
@@ -148,6 +150,23 @@ export function squaresOf(inputs, run, forecast) {
       isAdded: start.clip && start.clipSeconds === null,
     };
   });
+}
+
+/**
+ * Whether a run is a live session that goes on.
+ * @param {Run | null} run
+ */
+export function livesIn(run) {
+  return Boolean(run?.info.live && isGoing(run));
+}
+
+/**
+ * How many blocks a run has squares for: a live session those that are made, and the next one.
+ * @param {Run | null} run
+ */
+function lengthOf(run) {
+  if (!run?.info.live) return run?.of ?? 0;
+  return run.events.length + (isGoing(run) ? 1 : 0);
 }
 
 /**

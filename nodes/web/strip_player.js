@@ -12,7 +12,7 @@ export class Player {
    * `canvas`: where the film is shown, within `frame`; `acts.changed`: called whenever the state of the film changes.
    * @param {HTMLCanvasElement} canvas
    * @param {HTMLElement} frame
-   * @param {{ thumb: (number: number) => HTMLCanvasElement | undefined, going: () => boolean,
+   * @param {{ thumb: (number: number) => HTMLCanvasElement | undefined, going: () => boolean, live: () => boolean,
    *   changed: (state: FilmState) => void }} acts
    */
   constructor(canvas, frame, acts) {
@@ -72,7 +72,7 @@ export class Player {
     this.held = null;
     this.drawn = 0;
     this.rounds = 0;
-    this.playing = !calm.matches;
+    this.playing = !calm.matches || this.acts.live(); // which waits for what plays
     for (const screen of this.screens) {
       screen.classList.add("blank");
       screen.removeAttribute("data-shown");
@@ -163,6 +163,22 @@ export class Player {
       }
       rest -= frames;
     }
+  }
+
+  /**
+   * The film goes on behind this block; 0: from the beginning.
+   * @param {number} number
+   */
+  goBehind(number) {
+    const event = this.events[number - 1];
+    this.at = event ? [number, framesIn([event]) - 1] : null;
+    this.drawn = 0;
+    this.wake();
+  }
+
+  /** Whether it has played all that is there. */
+  get isAtEnd() {
+    return Boolean(this.at) && !this.held && this.index >= this.frames - 1;
   }
 
   /** How many frames the film has. */
@@ -292,10 +308,9 @@ export class Player {
   advance(reel, now) {
     const step = 1000 / this.rate;
     const [number, before] = this.at ?? [0, -1];
-    let i = Math.max(
-      0,
-      reel.findIndex((event) => event.number === number),
-    );
+    const known = reel.findIndex((event) => event.number === number);
+    if (known < 0 && this.acts.live()) return false; // its picture is on the way, and wakes it
+    let i = Math.max(0, known);
     let frame = before + 1;
     if (frame >= framesIn([reel[i]])) {
       i += 1;

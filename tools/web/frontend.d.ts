@@ -27,6 +27,7 @@ declare module "*/scripts/app.js" {
     };
     registerExtension(extension: Extension): void;
     graphToPrompt(): Promise<{ output: ApiPrompt; workflow: unknown }>;
+    queuePrompt(number: number, count: number): Promise<unknown>;
   };
 }
 

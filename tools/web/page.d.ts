@@ -25,6 +25,9 @@ interface BlockEvent {
   reused: boolean;
   drift?: number | null;
   sprite?: Sprite;
+  words?: string;
+  join?: string;
+  edition?: number;
 }
 
 interface Signature {
@@ -59,7 +62,32 @@ interface RunInfo {
   block_length?: number;
   shots?: RunPlace[];
   signature?: Signature | null;
+  live?: boolean;
+  state?: LiveState | null;
 }
+
+/**
+ * The event `sdvg.live`: how a live session stands. `why`: it is held, `asked` or `unseen`. `upcoming`: the block that a word counts from.
+ * `encoding`: seconds of the last prompt. `words`: the newest prompt that was asked for, as it was taken.
+ */
+interface LiveState {
+  held: boolean;
+  why: string;
+  upcoming: number;
+  encoding: number;
+  words: string;
+}
+
+/** A live session as the values of an ordinary run; `text`: the lines of its prompt. */
+interface LiveRecording {
+  text: string;
+  seed: number;
+  takes: string;
+  blocks: number;
+}
+
+/** The answer to something that is asked of a live session: from which block it counts, and the prompt as it was taken. */
+type Steered = { block: number; text: string } | { error: string; status: number };
 
 /**
  * The step to a shot from what is shown before it, in levels of 255. `usual_...`: the median step within the two. `from_first`: how far
@@ -84,9 +112,14 @@ interface RunDone {
   digests?: string[];
   clip_frames?: number;
   joins?: Record<string, Join>;
+  why?: string;
+  recording?: LiveRecording | null;
 }
 
-/** A run as far as it is known. `ended`: without a word of how. `stopping`: the server was asked to stop it. */
+/**
+ * A run as far as it is known. `ended`: without a word of how. `stopping`: the server was asked to stop it. `heard`: its events come to
+ * this page.
+ */
 interface Run {
   info: RunInfo;
   run: string;
@@ -97,6 +130,7 @@ interface Run {
   done: RunDone | null;
   ended: boolean;
   stopping: boolean;
+  heard: boolean;
 }
 
 /** What the server says of the next run beside one that is shown: a letter per block, and the blocks that are old. */

@@ -1,0 +1,31 @@
+// Whether a live session can begin: what it takes of the graph.
+import { isLinked, sourceOf, promptNode, isWired, widgetOf } from "./frontend.js";
+import { TEXT_OF } from "./node_inputs.js";
+import { text } from "./words.js";
+
+/** @typedef {import("./node_inputs.js").NodeInputs} NodeInputs */
+
+/** @type {[string, (inputs: NodeInputs) => boolean][]} */
+const PROBLEMS = [
+  ["live.noDrafter", ({ node }) => !isLinked(node, ({ name }) => name === "drafter")],
+  ["live.noEncoder", ({ node }) => !(String(promptNode(node)?.comfyClass) in TEXT_OF)],
+  ["live.budget", ({ node }) => hasBudget(sourceOf(node, "router"))],
+  ["live.directions", (inputs) => /[^.\s]/.test(inputs.read("directions"))],
+  ["live.locks", (inputs) => inputs.read("kept_blocks").trim() !== ""],
+  ["live.until", (inputs) => Number(inputs.read("until_block")) > 0],
+];
+
+/**
+ * Why no live session can begin; empty if one can.
+ * @param {NodeInputs} inputs
+ */
+export function liveProblem(inputs) {
+  const problem = PROBLEMS.find(([, isSo]) => isSo(inputs));
+  return problem ? text(problem[0]) : "";
+}
+
+/** @param {GraphNode | null} router */
+function hasBudget(router) {
+  if (router?.comfyClass !== "SDVGQualityRouter" || isWired(router, "policy")) return false;
+  return widgetOf(router, "policy")?.value === "budget";
+}

@@ -1,0 +1,371 @@
+// A live session on a strip: what is typed and pressed, how far its film was shown, and what is said of it.
+import { setting, toast } from "./frontend.js";
+import { LivePanel } from "./live_panel.js";
+import { growth, promptProblem, secondsAhead } from "./live_text.js";
+import {
+  holdsRecording,
+  recordingProblem,
+  takeQueued,
+  textOf,
+  writeRecording,
+} from "./live_recording.js";
+import { liveProblem } from "./live_start.js";
+import { editionOf, isGoing } from "./runs.js";
+import { openText } from "./strip_dialog.js";
+import { madeText } from "./strip_sentences.js";
+import { text } from "./words.js";
+
+export const AHEAD = { id: "sdvg.live.ahead", usual: 2 }; // blocks that are made ahead of the film
+export const PATIENCE = { id: "sdvg.live.patience", usual: 10 }; // minutes that a session is held
+const BETWEEN = 1000; // ms between two words on how far the film was shown
+const STALLED = 700; // ms at the end of what is made, after which the film goes back
+const REPLAYED = 4; // blocks that it goes back then
+const LIFE = 8000; // ms of a message
+const PAGE = Math.random().toString(36).slice(2); // names this page to the server
+
+/** @typedef {{ block: number, text: string }} Taken from which block it counts, and the prompt as it was taken */
+
+export class LiveStrip {
+  /** @param {import("./strip.js").Strip} strip */
+  constructor(strip) {
+    this.strip = strip;
+    this.known = ""; // the session that is shown
+    this.seen = 0; // how many of its blocks this page has shown
+    /** @type {number[]} */
+    this.editions = []; // of its blocks
+    /** @type {Taken | null} */
+    this.sent = null;
+    this.stalledAt = 0; // ms, since when the film is at the end of what is made
+    this.isTicking = false;
+    this.isStarting = false;
+    this.isOver = false; // the strip is no more
+    /** @type {Promise<unknown>} */
+    this.asking = Promise.resolve();
+    this.panel = new LivePanel(strip.view, {
+      start: () => this.start(),
+      send: (how) => this.send(how),
+      again: () => this.again(strip.view.named ?? 1),
+      hold: () => this.act({ act: this.isHeld ? "resume" : "hold" }),
+      end: () => void this.finish(),
+      newest: () => this.run?.info.state?.words ?? "",
+    });
+    strip.view.element.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  /** The session that goes on; null: none does. */
+  get run() {
+    const { run } = this.strip;
+    return run?.info.live && isGoing(run) ? run : null;
+  }
+
+  /** Whether somebody asked it to hold. */
+  get isHeld() {
+    const state = this.run?.info.state;
+    return Boolean(state?.held && state.why === "asked");
+  }
+
+  // --- what it shows
+
+  draw() {
+    const { run } = this;
+    if (run) this.follow(run);
+    else this.known = "";
+    this.panel.show(run && this.state(run), run ? "" : liveProblem(this.strip.inputs));
+  }
+
+  /**
+   * Show a session as far as it is known. One that has begun already is shown from near its end.
+   * @param {Run} run
+   */
+  follow(run) {
+    const { player } = this.strip;
+    const editions = run.events.map(editionOf);
+    if (run.run !== this.known) {
+      this.known = run.run;
+      this.sent = null;
+      this.seen = Math.max(0, run.events.length - Number(setting(AHEAD.id) ?? AHEAD.usual));
+      if (this.seen) player.goBehind(this.seen);
+      this.panel.refuse("");
+    } else {
+      const at = this.editions.findIndex((edition, i) => edition !== editions[i]);
+      if (at >= 0) this.setBack(at);
+    }
+    this.editions = editions;
+    if (!this.strip.isOn) this.seen = run.events.length;
+    if (!this.isTicking) this.tick();
+  }
+
+  /**
+   * The blocks behind so many are made again: the film goes on with them.
+   * @param {number} count
+   */
+  setBack(count) {
+    const { player } = this.strip;
+    this.sent = null;
+    this.seen = Math.min(this.seen, count);
+    if ((player.at?.[0] ?? 0) > count) player.goBehind(count);
+  }
+
+  /**
+   * @param {Run} run
+   * @returns {import("./live_panel.js").PanelState}
+   */
+  state(run) {
+    const number = run.events.length ? (this.strip.view.named ?? 1) : 0;
+    const { lines, note } = this.sentences(run);
+    return { number, held: this.isHeld, ending: run.stopping, lines, note };
+  }
+
+  /** @param {Run} run */
+  sentences(run) {
+    const { state } = run.info;
+    const ahead = secondsAhead(run, this.seen);
+    const grows = growth(run);
+    const lines = [];
+    if (state?.held) lines.push(state.why === "asked" ? text("live.held") : text("live.unseen"));
+    else if (!run.events.length) lines.push(text("live.begins"));
+    else if (ahead !== null) lines.push(text("live.acts", { seconds: ahead.toFixed(1) }));
+    if (grows && !state?.held)
+      lines.push(text("live.grows", { speed: grows.toFixed(grows < 0.1 ? 2 : 1) }));
+    if (state?.encoding) lines.push(text("live.encoded", { seconds: state.encoding.toFixed(1) }));
+    return { lines, note: this.words(run) };
+  }
+
+  /**
+   * The newest words: those that no block has yet, or those of the newest block.
+   * @param {Run} run
+   */
+  words(run) {
+    const block = this.sent?.block ?? 0;
+    if (this.sent && block > run.events.length) {
+      const { text: words } = this.sent;
+      return words ? text("live.from", { block, words }) : text("live.fromBlock", { block });
+    }
+    const words = run.events.at(-1)?.words;
+    return words ? text("live.words", { words }) : "";
+  }
+
+  // --- how far the film was shown
+
+  /** The film is somewhere else now. */
+  watch() {
+    const { player } = this.strip;
+    const { run } = this;
+    if (!run || player.held || !player.at) return;
+    const [number, frame] = player.at;
+    const shown = number - 1 + (frame + 1) / (run.events[number - 1]?.sprite?.frames ?? 1);
+    const isNext = Math.floor(shown) > Math.floor(this.seen);
+    this.seen = Math.max(this.seen, shown);
+    this.stalledAt = player.isAtEnd ? this.stalledAt || performance.now() : 0;
+    this.panel.nameBlock(this.strip.view.named ?? number);
+    if (isNext) this.report(run);
+  }
+
+  tick() {
+    const { run } = this;
+    this.isTicking = Boolean(run) && !this.isOver;
+    if (!run || this.isOver) return;
+    this.report(run);
+    this.replay(run);
+    const { lines, note } = this.sentences(run);
+    this.panel.say(lines, note);
+    setTimeout(() => this.tick(), BETWEEN);
+  }
+
+  /**
+   * Tell the server where the film is, which paces the session.
+   * @param {Run} run
+   */
+  async report(run) {
+    if (document.hidden) return;
+    const at = Math.round(this.seen * 100) / 100;
+    const [ahead, patience] = [AHEAD, PATIENCE].map(({ id, usual }) =>
+      Number(setting(id) ?? usual),
+    );
+    const act = { act: "play", page: PAGE, at, ahead, patience };
+    const answer = await this.strip.acts.steer(run, act).catch(() => ({}));
+    if ("status" in answer && answer.status === 404) this.strip.acts.ask(); // it has ended
+  }
+
+  /**
+   * Where the film has shown all that is made, it goes back: all the way if the session is held, else a few blocks.
+   * @param {Run} run
+   */
+  replay(run) {
+    const { player } = this.strip;
+    if (!this.stalledAt || !player.playing || performance.now() - this.stalledAt < STALLED) return;
+    const count = run.events.length;
+    this.stalledAt = 0;
+    player.goBehind(run.info.state?.held ? 0 : Math.max(0, count - REPLAYED));
+  }
+
+  // --- what is asked for
+
+  /** Begin a session. */
+  async start() {
+    const { inputs, acts } = this.strip;
+    if (this.isStarting || liveProblem(inputs)) return;
+    this.isStarting = true;
+    inputs.write("live", true);
+    try {
+      if (!(await acts.queue())) inputs.write("live", false);
+    } finally {
+      this.isStarting = false;
+    }
+  }
+
+  /**
+   * Send what is typed.
+   * @param {{ cut?: boolean, fresh?: boolean }} how
+   */
+  async send({ cut = false, fresh = false }) {
+    const { box } = this.panel;
+    const words = box.value.trim();
+    if (!words && !cut && !fresh) return;
+    const problem = promptProblem(words);
+    if (problem) {
+      this.panel.refuse(text(problem.key, problem.values));
+      return;
+    }
+    const taken = await this.act({ act: "prompt", ...(words ? { text: words } : {}), cut, fresh });
+    if (!taken) return;
+    if (box.value.trim() === words) box.value = "";
+    this.sent = taken;
+    this.draw();
+  }
+
+  /** @param {number} block */
+  again(block) {
+    return this.act({ act: "again", block });
+  }
+
+  /** End the session after the block in the making. */
+  async finish() {
+    const { run } = this;
+    if (!run) return;
+    run.stopping = true;
+    this.draw();
+    if (await this.act({ act: "end" })) return;
+    run.stopping = false;
+    this.draw();
+  }
+
+  /** The strip is no more. */
+  end() {
+    this.isOver = true;
+  }
+
+  /**
+   * Ask the session for something, after what was asked before; null if it refuses, which is then said.
+   * @param {object} act
+   * @returns {Promise<Taken | null>}
+   */
+  act(act) {
+    const { run } = this;
+    if (!run) return Promise.resolve(null);
+    const answer = this.asking.then(() => this.strip.acts.steer(run, act));
+    this.asking = answer.catch(() => {});
+    return answer.then(
+      (taken) => {
+        this.panel.refuse("error" in taken ? taken.error : "");
+        return "error" in taken ? null : taken;
+      },
+      (/** @type {Error} */ error) => {
+        this.panel.refuse(error.message);
+        return null;
+      },
+    );
+  }
+
+  /**
+   * Its keys act anywhere on the strip but in a box. A square has done what its menu has already.
+   * @param {KeyboardEvent} event
+   */
+  onKey(event) {
+    const { target, key, ctrlKey, metaKey, altKey } = event;
+    if (!this.run || event.defaultPrevented || ctrlKey || metaKey || altKey) return;
+    if (target instanceof Element && target.matches("input, textarea, select")) return;
+    const item = this.items(this.strip.view.named ?? 1).find((other) => other.key === key);
+    item?.act();
+    if (item) event.preventDefault();
+  }
+
+  /**
+   * What can be done at a block while a session goes on.
+   * @param {number} number
+   * @returns {MenuItem[]}
+   */
+  items(number) {
+    const { run } = this;
+    if (!run) return [];
+    const isMade = number <= run.events.length;
+    const again = { key: "a", text: text("live.again", { number }), act: () => this.again(number) };
+    const { acts } = this.panel;
+    return [
+      ...(isMade ? [again] : []),
+      { key: "c", text: text("live.cutNow"), act: () => acts.send({ cut: true }) },
+      { key: "f", text: text("live.freshNow"), act: () => acts.send({ fresh: true }) },
+      { key: "h", text: this.isHeld ? text("live.resume") : text("live.hold"), act: acts.hold },
+      { key: "x", text: text("live.end"), act: acts.end },
+    ];
+  }
+
+  // --- its recording
+
+  /** The newest recording that the server has. */
+  get recording() {
+    const runs = [...this.strip.acts.others(), this.strip.run];
+    return runs.findLast((run) => run?.done?.recording?.blocks)?.done?.recording ?? null;
+  }
+
+  /**
+   * What can be done with it.
+   * @returns {MenuItem[]}
+   */
+  recordingItems() {
+    const { recording, strip } = this;
+    if (!recording || this.run) return [];
+    /** @type {MenuItem[]} */
+    const items = [{ text: text("live.asText"), act: () => this.offer("") }];
+    const isInGraph = holdsRecording(strip.inputs, recording);
+    const cost = madeText(strip.forecast);
+    const finish = cost ? text("does", { act: text("live.finish"), cost }) : text("live.finish");
+    if (isInGraph) items.unshift({ text: finish, act: () => void strip.acts.queue() });
+    return items;
+  }
+
+  /**
+   * A session is over: once, write its recording into the graph that it was queued from, if that is still as it was then.
+   * @param {Run} run
+   */
+  settle({ info, done }) {
+    const { node, inputs, view } = this.strip;
+    const queued = done && takeQueued(info.prompt, node);
+    if (!queued) return;
+    if (done.why) view.complain(done.why);
+    if (!done.recording?.blocks) {
+      inputs.write("live", false);
+      return;
+    }
+    const problem = recordingProblem(inputs, queued);
+    if (problem) {
+      this.offer(problem);
+      return;
+    }
+    writeRecording(inputs, done.recording);
+    const { blocks } = done.recording;
+    toast("success", text("live.recorded", { count: blocks }), text("live.recordedDetail"), LIFE);
+  }
+
+  /**
+   * Show the recording as text.
+   * @param {string} problem why it is not in the graph
+   */
+  offer(problem) {
+    const { recording } = this;
+    if (!recording) return;
+    const { seed, takes, blocks } = recording;
+    const values = { count: blocks, seed, takes: takes || text("live.noTakes") };
+    openText(text("live.recording"), [problem, text("live.values", values)], textOf(recording));
+  }
+}
