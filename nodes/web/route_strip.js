@@ -275,6 +275,12 @@ function onStatus(status) {
   for (const strip of strips.values()) strip.takes.end();
 }
 
+/** The server says so as its queue changes, and once before any pack hears it. */
+async function askStatus() {
+  const answer = await askServer("/prompt");
+  if (answer.ok) onStatus(await answer.json());
+}
+
 // --- what went wrong
 
 /**
@@ -701,6 +707,7 @@ register({
     onQueue(onRefused);
     listen("execution_error", onError);
     listen("status", onStatus);
+    askStatus().catch((error) => console.warn("SDVG", error));
     listen("reconnected", ask);
     for (const end of ["execution_start", "execution_error", "execution_interrupted"])
       listen(end, endAll);

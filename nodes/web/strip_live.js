@@ -173,11 +173,12 @@ export class LiveStrip {
   }
 
   /**
-   * Tell the server where the film is, which paces the session.
+   * Tell the server where the film is, which paces the session; nothing where nobody sees it.
    * @param {Run} run
    */
   async report(run) {
-    if (document.hidden) return;
+    const { isOn, player } = this.strip;
+    if (isOn ? !player.visible : document.hidden) return;
     const at = Math.round(this.seen * 100) / 100;
     const [ahead, patience] = [AHEAD, PATIENCE].map(({ id, usual }) =>
       Number(setting(id) ?? usual),
