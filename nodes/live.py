@@ -49,6 +49,9 @@ from .run import controls_of, prepare, start_of
 
 logger = logging.getLogger(__name__)
 
+DRAFTED = "live"
+"""What stands for the router of a session: no hash of one."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
@@ -264,8 +267,14 @@ def _recorded_job(
         live=True,
         notes=(*wired.notes, *filter(None, notes)),
         api_prompt=api_prompt,
-        signature=signature(api_prompt, wired.node_id),
+        signature=_recorded_signature(api_prompt, wired.node_id),
     )
+
+
+def _recorded_signature(api_prompt: Any, node_id: str | None) -> dict[str, Any] | None:
+    """Return what identifies the settings of a recording: of no router that is wired, as the drafter made all blocks."""
+    known = signature(api_prompt, node_id)
+    return known and {**known, "router": DRAFTED, "tau": None}
 
 
 def _recorded_prompt(wired: Job, values: dict[str, Any]) -> Any:

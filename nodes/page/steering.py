@@ -155,11 +155,11 @@ class LiveSession:
         return unseen or ahead
 
     def _is_ahead(self, now: float) -> bool:
-        """Return whether enough is made ahead of the newest page that plays."""
-        playing = [page for page in self._viewers.values() if now - page.seen <= CONNECTED]
-        if not playing:
+        """Return whether enough is made ahead of the newest page that plays, or that did before all went."""
+        if not self._viewers:
             return False
-        newest = max(playing, key=lambda page: page.since)
+        playing = [page for page in self._viewers.values() if now - page.seen <= CONNECTED]
+        newest = max(playing or self._viewers.values(), key=lambda page: page.since)
         return self._steering.upcoming - newest.at > self._ahead
 
     def encoded(self, seconds: float) -> None:

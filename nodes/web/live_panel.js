@@ -25,7 +25,11 @@ export class LivePanel {
   constructor(view, acts) {
     this.acts = acts;
     this.strip = view.element;
-    this.start = makeButton("sdvg-button sdvg-live-start", "", acts.start);
+    this.isAwaited = false; // somebody pressed the button
+    this.start = makeButton("sdvg-button sdvg-live-start", "", () => {
+      this.isAwaited = true;
+      acts.start();
+    });
     this.box = make("input", "", "", { type: "text", spellcheck: false, autocomplete: "off" });
     this.cut = makeButton("sdvg-button", "", () => acts.send({ cut: true }));
     this.fresh = makeButton("sdvg-button", "", () => acts.send({ fresh: true }));
@@ -69,12 +73,18 @@ export class LivePanel {
    */
   show(state, problem) {
     const wasOn = this.isOn;
-    const had = this.start === document.activeElement;
     this.strip.classList.toggle("living", Boolean(state));
     if (state) this.draw(state);
     else this.offer(problem);
-    if (state && !wasOn && had) this.box.focus({ preventScroll: true });
+    if (state && !wasOn) this.open();
     if (!state && wasOn) this.close();
+  }
+
+  /** Who began the session types at once, unless they type elsewhere by now. */
+  open() {
+    const isTyping = document.activeElement?.matches("input, textarea, select");
+    if (this.isAwaited && !isTyping) this.box.focus({ preventScroll: true });
+    this.isAwaited = false;
   }
 
   get isOn() {
@@ -83,8 +93,7 @@ export class LivePanel {
 
   /** @param {string} problem */
   offer(problem) {
-    this.start.textContent = text("live.start");
-    nameElement(this.start, problem || text("live.startIs"));
+    label(this.start, text("live.start"), problem || text("live.startIs"));
     this.start.disabled = problem !== "";
   }
 

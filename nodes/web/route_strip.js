@@ -146,7 +146,7 @@ function update(key) {
   if (run && run !== strip.run) strip.show(run);
   else strip.refresh();
   const sessions = (runs.get(key) ?? []).filter(({ info, done }) => info.live && done);
-  for (const session of sessions) if (belongs(session, strip.node)) strip.live?.settle(session);
+  for (const session of sessions) if (belongs(session, strip.node)) strip.recording.settle(session);
 }
 
 // --- live
@@ -272,7 +272,10 @@ function onStatus(status) {
   others.work(status !== null && !isIdle);
   if (!isIdle) return;
   endAll();
-  for (const strip of strips.values()) strip.takes.end();
+  for (const strip of strips.values()) {
+    strip.takes.end();
+    strip.live?.forgetQueued();
+  }
 }
 
 /** The server says so as its queue changes, and once before any pack hears it. */
@@ -339,8 +342,11 @@ function missing(id, { type, extra_info: info }) {
  * @param {{ prompt_id: string }} ended
  */
 function onBroken({ prompt_id: prompt }) {
-  for (const [node, { inputs }] of strips)
-    if (fromHere(prompt) && takeQueued(prompt, node)) inputs.write("live", false);
+  for (const [node, { inputs, live }] of strips) {
+    if (!fromHere(prompt) || !takeQueued(prompt, node)) continue;
+    inputs.write("live", false);
+    live?.forgetQueued();
+  }
 }
 
 /** @param {{ prompt_id: string, node_id: string, node_type: string, exception_message: string }} error */

@@ -19,6 +19,7 @@ import {
   squaresOf,
 } from "./strip_model.js";
 import { Player } from "./strip_player.js";
+import { StripRecording } from "./strip_recording.js";
 import { madeText, refusalText } from "./strip_sentences.js";
 import { StripRoom } from "./strip_room.js";
 import { paintFrame } from "./sprites.js";
@@ -90,6 +91,7 @@ export class Strip {
     });
     /** @type {LiveStrip | undefined} */
     this.live = new LiveStrip(this);
+    this.recording = new StripRecording(this);
     /** @type {Comparison | undefined} */
     this.comparison = new Comparison(this.player, {
       close: () => this.pair(null),
@@ -133,6 +135,7 @@ export class Strip {
     if (!this.run || isGoing(this.run) || this.answer?.key !== this.key || this.refusal)
       return null;
     const forecast = this.answer.runs[this.run.run] ?? null;
+    if (forecast && this.recording?.isShown) return { ...forecast, old: [] }; // nothing was changed since
     return forecast && this.inputs.isDrawn ? drawnForecast(forecast) : forecast;
   }
 

@@ -80,13 +80,13 @@ export class StripActions {
   items(number) {
     const film = this.filmItems(number);
     const { live } = this.strip;
-    if (live?.run) return [live.items(number), film];
+    if (live?.run) return [live.items(number), film.filter(({ key }) => key === "e")];
     if (!this.strip.view.squares.isUsable(number)) return [film];
     const lock = this.lockRefusal(number) ? null : this.lockItem(number);
     const release = this.releaseItem(number);
     const locks = [lock, release].filter((item) => item !== null);
     if (isLocked(number, this.inputs)) return [locks, film];
-    const recording = live?.recordingItems() ?? [];
+    const recording = this.strip.recording.items();
     return [this.choiceItems(number), this.takeItems(number), locks, film, recording];
   }
 

@@ -1,18 +1,9 @@
 // A live session on a strip: what is typed and pressed, how far its film was shown, and what is said of it.
-import { setting, toast } from "./frontend.js";
+import { setting } from "./frontend.js";
 import { LivePanel } from "./live_panel.js";
 import { growth, promptProblem, secondsAhead } from "./live_text.js";
-import {
-  holdsRecording,
-  recordingProblem,
-  takeQueued,
-  textOf,
-  writeRecording,
-} from "./live_recording.js";
 import { liveProblem } from "./live_start.js";
 import { editionOf, isGoing } from "./runs.js";
-import { openText } from "./strip_dialog.js";
-import { madeText } from "./strip_sentences.js";
 import { text } from "./words.js";
 
 export const AHEAD = { id: "sdvg.live.ahead", usual: 2 }; // blocks that are made ahead of the film
@@ -20,7 +11,6 @@ export const PATIENCE = { id: "sdvg.live.patience", usual: 10 }; // minutes that
 const BETWEEN = 1000; // ms between two words on how far the film was shown
 const STALLED = 700; // ms at the end of what is made, after which the film goes back
 const REPLAYED = 4; // blocks that it goes back then
-const LIFE = 8000; // ms of a message
 const PAGE = Math.random().toString(36).slice(2); // names this page to the server
 
 /** @typedef {{ block: number, text: string }} Taken from which block it counts, and the prompt as it was taken */
@@ -37,7 +27,7 @@ export class LiveStrip {
     this.sent = null;
     this.stalledAt = 0; // ms, since when the film is at the end of what is made
     this.isTicking = false;
-    this.isStarting = false;
+    this.isQueued = false; // a session that has yet to begin
     this.isOver = false; // the strip is no more
     /** @type {Promise<unknown>} */
     this.asking = Promise.resolve();
@@ -70,7 +60,7 @@ export class LiveStrip {
     const { run } = this;
     if (run) this.follow(run);
     else this.known = "";
-    this.panel.show(run && this.state(run), run ? "" : liveProblem(this.strip.inputs));
+    this.panel.show(run && this.state(run), run ? "" : this.problem());
   }
 
   /**
@@ -82,6 +72,9 @@ export class LiveStrip {
     const editions = run.events.map(editionOf);
     if (run.run !== this.known) {
       this.known = run.run;
+      this.isQueued = false;
+      this.strip.pair(null);
+      this.strip.takes.close(false);
       this.sent = null;
       this.seen = Math.max(0, run.events.length - Number(setting(AHEAD.id) ?? AHEAD.usual));
       if (this.seen) player.goBehind(this.seen);
@@ -202,17 +195,26 @@ export class LiveStrip {
 
   // --- what is asked for
 
+  /** Why no session can begin; empty if one can. */
+  problem() {
+    return this.isQueued ? text("live.queued") : liveProblem(this.strip.inputs);
+  }
+
+  /** Nothing is queued any more. */
+  forgetQueued() {
+    this.isQueued = false;
+    this.draw();
+  }
+
   /** Begin a session. */
   async start() {
     const { inputs, acts } = this.strip;
-    if (this.isStarting || liveProblem(inputs)) return;
-    this.isStarting = true;
+    if (this.problem()) return;
+    this.isQueued = true;
     inputs.write("live", true);
-    try {
-      if (!(await acts.queue())) inputs.write("live", false);
-    } finally {
-      this.isStarting = false;
-    }
+    const isTaken = await acts.queue().catch(() => false);
+    if (!isTaken) inputs.write("live", false);
+    if (!isTaken) this.forgetQueued();
   }
 
   /**
@@ -309,64 +311,5 @@ export class LiveStrip {
       { key: "h", text: this.isHeld ? text("live.resume") : text("live.hold"), act: acts.hold },
       { key: "x", text: text("live.end"), act: acts.end },
     ];
-  }
-
-  // --- its recording
-
-  /** The newest recording that the server has. */
-  get recording() {
-    const runs = [...this.strip.acts.others(), this.strip.run];
-    return runs.findLast((run) => run?.done?.recording?.blocks)?.done?.recording ?? null;
-  }
-
-  /**
-   * What can be done with it.
-   * @returns {MenuItem[]}
-   */
-  recordingItems() {
-    const { recording, strip } = this;
-    if (!recording || this.run) return [];
-    /** @type {MenuItem[]} */
-    const items = [{ text: text("live.asText"), act: () => this.offer("") }];
-    const isInGraph = holdsRecording(strip.inputs, recording);
-    const cost = madeText(strip.forecast);
-    const finish = cost ? text("does", { act: text("live.finish"), cost }) : text("live.finish");
-    if (isInGraph) items.unshift({ text: finish, act: () => void strip.acts.queue() });
-    return items;
-  }
-
-  /**
-   * A session is over: once, write its recording into the graph that it was queued from, if that is still as it was then.
-   * @param {Run} run
-   */
-  settle({ info, done }) {
-    const { node, inputs, view } = this.strip;
-    const queued = done && takeQueued(info.prompt, node);
-    if (!queued) return;
-    if (done.why) view.complain(done.why);
-    if (!done.recording?.blocks) {
-      inputs.write("live", false);
-      return;
-    }
-    const problem = recordingProblem(inputs, queued);
-    if (problem) {
-      this.offer(problem);
-      return;
-    }
-    writeRecording(inputs, done.recording);
-    const { blocks } = done.recording;
-    toast("success", text("live.recorded", { count: blocks }), text("live.recordedDetail"), LIFE);
-  }
-
-  /**
-   * Show the recording as text.
-   * @param {string} problem why it is not in the graph
-   */
-  offer(problem) {
-    const { recording } = this;
-    if (!recording) return;
-    const { seed, takes, blocks } = recording;
-    const values = { count: blocks, seed, takes: takes || text("live.noTakes") };
-    openText(text("live.recording"), [problem, text("live.values", values)], textOf(recording));
   }
 }

@@ -70,6 +70,7 @@ def page_of(program, *, seed):
 
 PURE = (
     "blocks.js",
+    "live_text.js",
     "locks.js",
     "prompt_lines.js",
     "runs.js",

@@ -102,6 +102,15 @@ def test_session_that_nobody_watches_holds_and_ends(page):
     assert page.session.why == "The session was held for 2 minutes, so it ended; what was made is kept."
 
 
+def test_page_that_goes_still_sets_the_pace(page):
+    """Catches: a minute that is made, and nobody sees."""
+    page.play(1)
+    page.make(3)
+    assert page.after(11)
+    page.play(2)
+    assert not page.after(0)
+
+
 def test_session_goes_on_when_a_page_comes_back(page):
     page.make(3)
     page.play(3)

@@ -61,7 +61,7 @@ async function offer(page) {
 function button(page) {
   return page.evaluate(() => {
     const start = document.querySelector(".sdvg-live-start");
-    return { disabled: start.disabled, name: start.getAttribute("aria-label") };
+    return { disabled: start.disabled, name: start.title };
   });
 }
 
@@ -162,8 +162,10 @@ async function steerBeside(page, { url }) {
   const workflow = await page.evaluate(() => window.app.graph.serialize());
   const other = await page.context().newPage();
   await other.goto(url, { waitUntil: "domcontentloaded" });
-  await other.waitForFunction((known) => window.app?.extensionManager && window.LiteGraph?.registered_node_types[known], SAMPLER);
-  await other.evaluate((data) => window.app.loadGraphData(data), JSON.parse(JSON.stringify(workflow)));
+  await other.waitForFunction((known) => window.LiteGraph?.registered_node_types[known] && window.app?.graph?.nodes.length, SAMPLER);
+  await other.waitForTimeout(1000);
+  // It opens what was open last, if it finds it; two tabs of it would be another's.
+  await other.evaluate((data) => window.app.graph.id === data.id || window.app.loadGraphData(data), JSON.parse(JSON.stringify(workflow)));
   await made(other, 1);
   const { blocks } = await look(other);
   await made(other, blocks + 2);

@@ -10,7 +10,7 @@ Object.assign(globalThis, {
 const { Player } = await import("./strip_player.js");
 const { bitmapOf, fetchSprite } = await import("./sprites.js");
 const canvas = { parentElement: {}, classList: { add: none, remove: none }, dataset: {}, removeAttribute: none, getContext: () => ({ drawImage: none }) };
-const player = new Player(canvas, {}, { thumb: () => canvas, going: () => false, changed: none });
+const player = new Player(canvas, {}, { thumb: () => canvas, going: () => false, live: () => false, changed: none });
 const run = (name, count) => Array.from({ length: count }, (_, i) => ({ run: name, number: i + 1, sprite: { frames: 12, width: 4, height: 4 } }));
 const there = (events) => events.filter(bitmapOf).length;
 const settled = () => new Promise((resolve) => setTimeout(resolve, 50));

@@ -1,0 +1,148 @@
+"""A live session in ComfyUI's page. What the page needs is said in comfy_page.py."""
+
+import pytest
+from comfy_page import page_of
+
+pytestmark = pytest.mark.comfyui
+
+page = page_of("live.js", seed=1700)
+
+BEGUN = "a big black ring crawls right and down from the top left over dusk"
+
+
+def test_button_says_why_none_can_begin(page):
+    """Catches: a session that is begun and refused, with words already typed."""
+    offered = page["offered"]
+    assert [offered[name]["disabled"] for name in ("plain", "again")] == [False, False]
+    words = {
+        "budget": "budget",
+        "directions": "automatic",
+        "locks": "unlock",
+        "until": "until_block",
+        "drafter": "drafter",
+        "positive": "SDVG Prompt or SDVG Pocket Models",
+    }
+    for name, word in words.items():
+        assert offered[name]["disabled"], name
+        assert word in offered[name]["name"]
+
+
+def test_session_shows_itself_in_the_strip(page):
+    """Its own row and buttons, in the place of those of a run. Catches: 80 squares before the first block."""
+    begun = page["begun"]
+    assert begun["squares"] == begun["blocks"] + 1
+    assert begun["seen"] == [True, True, True, False, False]
+    assert begun["focus"] == "INPUT", "who pressed Live can type at once"
+    assert begun["named"]
+    assert begun["pace"].startswith("acts in ")
+
+
+def test_typed_words_show_from_their_block(page):
+    """Catches: words that are lost, or that the film shows a minute later."""
+    made_ahead = 2
+    numbers = [step["block"] for step in page["typed"]]
+    assert numbers == sorted(set(numbers))
+    for step in page["typed"]:
+        assert step["coming"] == f"from block {step['block']} on: {step['text']}"
+        assert step["shown"] == f"now: {step['text']}"
+        assert step["box"] == ""
+    prompts = page["back"]["prompts"]
+    for step in page["typed"]:
+        assert prompts[step["block"] - 1] == step["text"], step["block"]
+    assert page["typed"][0]["block"] <= page["begun"]["blocks"] + made_ahead + 1
+
+
+def test_words_the_graph_cannot_hold_stay_here(page):
+    """Catches: a text that ComfyUI strips as it is queued, so that the recording is another film."""
+    assert page["refused"]["sent"] == []
+    for words, sentence in page["refused"]["seen"].items():
+        assert ("takes" in sentence) == ("5" not in words and "7" not in words)
+        assert ("number" in sentence) == ("5" in words or "7" in words)
+
+
+def test_held_session_makes_nothing_and_plays(page):
+    """Catches: a key that acts while its letter is typed into the box."""
+    held = page["held"]
+    assert held["letter"] == "h"
+    assert held["left"] == "Hold"
+    assert held["blocks"][0] == held["blocks"][1]
+    assert held["pace"].startswith("held: no more blocks are made")
+    assert held["on"].startswith("acts in ")
+
+
+def test_second_page_steers_the_session(page):
+    beside = page["beside"]
+    assert beside["refusal"] == ""
+    assert beside["note"].startswith(("from block", "now:"))
+    assert beside["joins"] == ["cut"]
+
+
+def test_page_loaded_anew_goes_on(page):
+    """Near the end of what is made. Catches: a page that plays the whole film first, while the session waits for it."""
+    loaded = page["loaded"]
+    assert loaded["first"] >= loaded["blocks"] - 2
+    assert loaded["after"]["blocks"] >= loaded["blocks"] + 2
+
+
+def test_again_drops_what_came_after(page):
+    """Catches: the picture of the block that was made first, which the browser keeps."""
+    back = page["back"]
+    assert back["items"][:5] == ["Again from 3", "hard cut", "fresh shot", "Hold", "End"]
+    assert [picture.split("/")[1].split(":")[0] for picture in back["pictures"]] == ["3", "3?e=1"]
+    assert back["takes"][:3] == [1, 1, 2]
+    assert back["blocks"] < len(back["prompts"])
+
+
+def test_recording_is_in_the_graph(page):
+    """Words, seed, takes and length; live is off. Catches: a node that begins another session with the next run."""
+    recording = page["ended"]["recording"]
+    graph = page["ended"]["graph"]
+    assert recording["text"] == f"1: {graph['prompt']}"
+    assert graph["prompt"].startswith(f"{BEGUN}\n")
+    assert {name: graph[name] for name in ("seed", "takes", "blocks")} == {
+        name: recording[name] for name in ("seed", "takes", "blocks")
+    }
+    assert recording["takes"] == "3:2"
+    assert not graph["live"]
+    assert page["ended"]["squares"] == recording["blocks"]
+    assert len(page["ended"]["cards"]) == len(graph["prompt"].splitlines())
+
+
+def test_recording_is_undone_in_one_step(page):
+    undone, redone = page["undone"]
+    assert undone == {**page["before"], "live": True}
+    assert redone == page["ended"]["graph"]
+
+
+def test_route_finishes_the_recording(page):
+    """With own drafter context no draft is made again. Catches: a recording that leads to other drafts."""
+    finished = page["finished"]
+    [item] = [item for item in finished["items"] if item.startswith("finish the live recording")]
+    assert "remake" in item
+    assert "nothing" not in item
+    assert "live recording as text…" in finished["items"]
+    assert finished["scored"] == finished["drafted"] - 1
+    passes = finished["passes"]
+    assert (passes["drafter_denoising"], passes["drafter_context"]) == (0, 0)
+    assert passes["target_denoising"] > 0
+    assert finished["graph"] == page["ended"]["graph"]
+
+
+def test_words_survive_the_page_that_queues(page):
+    """Catches: a choice `{a|b}` that is drawn as the recording is made again."""
+    for text, sent, parts in page["texts"]:
+        assert sent == text
+        assert "".join(words for _, words in parts) != ""
+    assert page["texts"][2][2] == [[1, "a ball"], [3, "a {ring}"], [5, "a | b"]]
+
+
+def test_graph_that_was_changed_is_left_alone(page):
+    """Catches: a length that the user set meanwhile, overwritten."""
+    changed = page["changed"]
+    assert changed["graph"]["blocks"] == 33
+    assert changed["graph"]["prompt"] == page["ended"]["graph"]["prompt"]
+    assert not changed["graph"]["live"]
+    assert "changed meanwhile" in changed["sentences"][0]
+    assert f"{changed['recording']['blocks']} block" in changed["sentences"][1]
+    assert changed["text"] == changed["recording"]["text"].removeprefix("1: ")
+    assert changed["focus"] == "Copy"
