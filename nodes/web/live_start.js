@@ -7,12 +7,12 @@ import { text } from "./words.js";
 
 /** @type {[string, (inputs: NodeInputs) => boolean][]} */
 const PROBLEMS = [
-  ["live.noDrafter", ({ node }) => !isLinked(node, ({ name }) => name === "drafter")],
-  ["live.noEncoder", ({ node }) => !(String(promptNode(node)?.comfyClass) in TEXT_OF)],
-  ["live.budget", ({ node }) => hasBudget(sourceOf(node, "router"))],
-  ["live.directions", (inputs) => /[^.\s]/.test(inputs.read("directions"))],
-  ["live.locks", (inputs) => inputs.read("kept_blocks").trim() !== ""],
-  ["live.until", (inputs) => Number(inputs.read("until_block")) > 0],
+  ["drafter", ({ node }) => !isLinked(node, ({ name }) => name === "drafter")],
+  ["encoder", ({ node }) => !(String(promptNode(node)?.comfyClass) in TEXT_OF)],
+  ["budget", ({ node }) => hasBudget(sourceOf(node, "router"))],
+  ["directions", (inputs) => /[^.\s]/.test(inputs.read("directions"))],
+  ["locks", (inputs) => inputs.read("kept_blocks").trim() !== ""],
+  ["until", (inputs) => Number(inputs.read("until_block")) > 0],
 ];
 
 /**
@@ -21,7 +21,7 @@ const PROBLEMS = [
  */
 export function liveProblem(inputs) {
   const problem = PROBLEMS.find(([, isSo]) => isSo(inputs));
-  return problem ? text(problem[0]) : "";
+  return problem ? text(`live.cannot.${problem[0]}`) : "";
 }
 
 /** @param {GraphNode | null} router */

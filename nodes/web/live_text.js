@@ -7,15 +7,15 @@ const STRIPPED = ["//", "/*", "\\"];
 const NEWEST = 8; // blocks that tell how fast they are made
 
 /**
- * Why a text cannot be the prompt of a live session, as a key of words and what they name; null if it can.
+ * Why a text cannot be the prompt of a live session, as a key of `live.refused` and what it names; null if it can.
  * @param {string} prompt
  * @returns {{ key: string, values: Record<string, string> } | null}
  */
 export function promptProblem(prompt) {
   const mark = STRIPPED.find((sign) => prompt.includes(sign));
-  if (mark) return { key: "live.stripped", values: { mark } };
-  if (/[\n\r]/.test(prompt)) return { key: "live.oneLine", values: {} };
-  return namesBlock(prompt) ? { key: "live.namesBlock", values: {} } : null;
+  if (mark) return { key: "stripped", values: { mark } };
+  if (/[\n\r]/.test(prompt)) return { key: "oneLine", values: {} };
+  return namesBlock(prompt) ? { key: "namesBlock", values: {} } : null;
 }
 
 /**

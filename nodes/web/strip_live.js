@@ -227,7 +227,7 @@ export class LiveStrip {
     if (!words && !cut && !fresh) return;
     const problem = promptProblem(words);
     if (problem) {
-      this.panel.refuse(text(problem.key, problem.values));
+      this.panel.refuse(text(`live.refused.${problem.key}`, problem.values));
       return;
     }
     const taken = await this.act({ act: "prompt", ...(words ? { text: words } : {}), cut, fresh });

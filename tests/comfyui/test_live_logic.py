@@ -1,4 +1,4 @@
-"""What the page works out of a live session, in its own JavaScript without a page. What that needs, comfy_page.py says."""
+"""What the page works out of a live session, in JavaScript without a page. What that needs, comfy_page.py says."""
 
 import pytest
 from comfy_page import call, write_modules
@@ -15,13 +15,13 @@ PROMPTS = [
     ("a red ball, 5 stars", None),
     ("at 12:30: a red ball", None),
     ("a {red|blue} ball", None),
-    ("a ball // red", "live.stripped"),
-    ("a ball /* red", "live.stripped"),
-    ("a \\ ball", "live.stripped"),
-    ("a ball\na ring", "live.oneLine"),
-    ("5: a ball", "live.namesBlock"),
-    ("7 cut: a ball", "live.namesBlock"),
-    ("9 fresh #k3f: a ball", "live.namesBlock"),
+    ("a ball // red", "stripped"),
+    ("a ball /* red", "stripped"),
+    ("a \\ ball", "stripped"),
+    ("a ball\na ring", "oneLine"),
+    ("5: a ball", "namesBlock"),
+    ("7 cut: a ball", "namesBlock"),
+    ("9 fresh #k3f: a ball", "namesBlock"),
 ]
 
 
@@ -69,8 +69,8 @@ def test_first_words_need_no_number(modules, text, bare):
 
 RUN = """({ made, takes, frames = 12, upcoming = 1 }) => {
   const event = (_, i) => ({ run: "a", number: i + 1, seconds: takes, sprite: { frames } });
-  const run = js.newRun({ run: "a", live: true, fps: 16, state: { upcoming } }, Array.from({ length: made }, event));
-  return run;
+  const info = { run: "a", live: true, fps: 16, state: { upcoming } };
+  return js.newRun(info, Array.from({ length: made }, event));
 }"""
 
 
@@ -93,7 +93,8 @@ def test_words_act_after_what_is_made(modules, given, seen, seconds):
 
 
 def test_slow_growth_is_said(modules):
-    cases = [{"made": 4, "takes": 1.875}, {"made": 4, "takes": 0.75}, {"made": 4, "takes": 0.1}, {"made": 0, "takes": 9}]
+    cases = [{"made": 4, "takes": seconds} for seconds in (1.875, 0.75, 0.1)]
+    cases.append({"made": 0, "takes": 9})
     source = f"(given) => js.growth(run(given));\nconst run = {RUN}"
     assert call(modules, source, cases) == [pytest.approx(0.4), None, None, None]
 
@@ -148,8 +149,10 @@ def test_account_of_a_session_is_the_newest(modules):
 def test_session_has_squares_for_its_blocks(modules):
     """Its next one too, as long as it goes on. Catches: 80 small squares of which most stay empty."""
     source = """([made, done]) => {
-      const run = js.newRun({ run: "a", live: true, of: 80 }, Array.from({ length: made }, (_, i) => ({ number: i + 1, take: 2 })), done);
-      const inputs = { blocks: 9, directions: "", takes: "1:3", lock: "", start: {}, shots: [["#0", 1, 9]] };
+      const events = Array.from({ length: made }, (_, i) => ({ number: i + 1, take: 2 }));
+      const run = js.newRun({ run: "a", live: true, of: 80 }, events, done);
+      const shots = [["#0", 1, 9]];
+      const inputs = { blocks: 9, directions: "", takes: "1:3", lock: "", start: {}, shots };
       return js.squaresOf(inputs, run, null).map(({ take, usable }) => [take, usable]);
     }"""
     going, short, long = call(modules, source, [[2, None], [2, {}], [11, {}]])

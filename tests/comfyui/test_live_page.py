@@ -78,7 +78,7 @@ def test_second_page_steers_the_session(page):
 
 
 def test_page_loaded_anew_goes_on(page):
-    """Near the end of what is made. Catches: a page that plays the whole film first, while the session waits for it."""
+    """Near the end of what is made. Catches: a page that plays the whole film first, and a session that waits."""
     loaded = page["loaded"]
     assert loaded["first"] >= loaded["blocks"] - 2
     assert loaded["after"]["blocks"] >= loaded["blocks"] + 2
