@@ -225,6 +225,11 @@ def _last_of(latent: Mapping[str, Any]) -> SavedShot:
 def start_of(job: Job) -> Start | ReadStart:
     """Return the start that is wired in. Of a LATENT of several shots it is the last one."""
     strength = job.strength
+    origin = read_shots(job.request.shots)[0].origin
+    if origin:
+        if any(start is not None for start in (job.continue_from, job.start_image, job.start)):
+            raise BadInput(f"the first shot begins from {origin}, and a start is wired in; leave one of them out")
+        return FrameStart()
     if job.models and job.continue_from is not None:
         given = job.continue_from["samples"]
         if not given.any():
@@ -235,10 +240,6 @@ def start_of(job: Job) -> Start | ReadStart:
     if picture is not None:
         return lambda width, height: PictureStart(*start_picture(picture, width, height))
     start = job.start
-    if origin := read_shots(job.request.shots)[0].origin:
-        if start is not None or picture is not None:
-            raise BadInput(f"the first shot begins from {origin}, and a start is wired in; leave one of them out")
-        return FrameStart()
     if start is None:
         return NOTHING
     if job.restyles:

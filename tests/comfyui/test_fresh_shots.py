@@ -214,6 +214,18 @@ def test_locked_continuation_keeps_the_noise_of_its_shot(parts, film, output_fol
     assert torch.equal(locked.latent["samples"], whole.latent["samples"])
 
 
+def test_start_that_a_shot_cannot_take_is_refused(parts):
+    """Catches: a LATENT of nothing that is continued, and one of two starts that has no effect."""
+    empty = {"samples": torch.zeros(1, 16, 3, 4, 4)}
+    with pytest.raises(BadInput, match="the clip to continue is empty"):
+        run_job(film_job(parts, "a red ball", "t", continue_from=empty))
+    text = "1 clip #clip1:\n1 fresh #b from #clip1: a blue ring"
+    picture = torch.rand(1, 32, 32, 3, generator=generator_of(7))
+    for start in ({"start_image": picture}, {"continue_from": {"samples": torch.ones(1, 16, 3, 4, 4)}}):
+        with pytest.raises(BadInput, match="and a start is wired in"):
+            run_job(film_job(parts, text, "t", **start))
+
+
 def test_control_of_one_clip_is_refused_for_shots(parts):
     """Its latents are one clip's, and every shot would need its own."""
     job = film_job(parts)
