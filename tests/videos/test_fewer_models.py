@@ -94,6 +94,29 @@ def test_unused_role_is_not_loaded(base, tmp_path):
     assert load.call_count == 1
 
 
+def test_memory_is_planned_for_two_models_alone(base, files, tmp_path, capsys):
+    """Catches: a card's memory that is stated, and of which nothing is planned."""
+    target = ["--target", str(files.drafter), "--target-settings", "preset=self-forcing-1.3b"]
+    schedules = ["--drafter-settings", "schedule=1000,625", "--target-settings", "schedule=four-step"]
+    words = override(without(base, "schedule", "tau"), *target, *schedules, "--blocks", "2", "--directions", "td")
+    assert main([*words, "--vram", "16", "--output", str(tmp_path / "out")]) == 2
+    assert "drafter and target are one" in capsys.readouterr().err
+
+
+def test_budget_of_one_model_is_refused(base, tmp_path, capsys):
+    words = [*without(base, "target", "tau"), "--budget", "0.5", "--models", str(tmp_path)]
+    assert "give a drafter and a target" in refused(capsys, [*words, "--output", str(tmp_path / "out")])
+
+
+def test_shots_of_two_block_lengths_are_refused(base, tmp_path, capsys):
+    """Catches: shots of one film in blocks of one and of three frames, which nothing can number."""
+    framewise = ["--drafter-settings", "block-frames=1", "cache=incremental"]
+    prompt = ["--prompt", "a ball\n3 fresh #b: a storm", "--blocks", "4", "--directions", "ddtt"]
+    words = [*override(without(base, "tau"), *prompt), *framewise, "--policy", "always-target"]
+    sentence = refused(capsys, [*words, "--output", str(tmp_path / "out")])
+    assert "the drafter alone makes the shots #0" in sentence
+
+
 def test_roles_of_equal_file_and_schedule_are_refused(base, files, tmp_path, capsys):
     """A remade block would be the draft again, and would be found in the store at no cost."""
     target = ["--target", str(files.drafter), "--target-settings", "preset=self-forcing-1.3b"]

@@ -490,3 +490,9 @@ def test_likely_choice_of_safetensors_is_ignored(tmp_path, likely):
 def test_only_unstated_choices_are_noted(taken, dicts, choice, words):
     note = choice_note("a.pt", taken, dicts, choice)
     assert note is None if words is None else note.startswith(words)
+
+
+def test_file_without_tensors_is_refused(tmp_path):
+    save_file({}, tmp_path / "empty.safetensors")
+    with pytest.raises(BadInput, match="holds no tensors"):
+        open_weights(tmp_path / "empty.safetensors", NO_CHOICE)
