@@ -18,9 +18,10 @@ from sdvg_core.cli import guarded
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import whole_file
 
-from .looks import BALANCED, CHOSEN, FIGURES, MEASURED, ROWS, WINNER, rows_in
+from .looks import BALANCED, CHOSEN, MEASURED, ROWS, WINNER, rows_in
 from .markdown import markdown
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, POCKET_TAUS, TARGET_ONLY, protocol
+from .sessions import FILE
 from .statistics import Interval, NumberOf, Record, Table, against_curve, curve_of, interval, make_table, metric
 
 CHOOSING = 60
@@ -28,8 +29,10 @@ CHOOSING = 60
 AT_MOST_BELOW = 0.2
 """Decibels."""
 PAGE = ROWS.parent / "study.md"
-BY_TARGET = "Ftr"
-"""Letters of a route whose blocks are the target's: by rule, by the policy, after a draft was rejected."""
+BY_TARGET = "FtrO"
+"""Letters of a route whose blocks are the target's: by rule, by the policy, remade, over a draft."""
+NO_FIGURES = ("way", "prompt", "seed", "route", "cost")
+"""Columns of a row that are no figures of its video."""
 PRESETS = {
     TARGET_ONLY: ("target-only", "all"),
     "careful": ("careful", "the first 4, two of four steps handed over"),
@@ -62,6 +65,14 @@ PRINTED = {
     DRAFT_ONLY: "",
 }
 """The ways that the page prints of those that were measured, each with the name of the preset that it is."""
+FINISHED = {
+    DRAFT_ONLY: "the session",
+    "again": "again, balanced",
+    "refine-light": "refine, light",
+    "refine-medium": "refine, medium",
+    "refine-strong": "refine, strong",
+}
+"""The ways to finish a live run, by their names on the page."""
 
 
 # --- rows as a table
@@ -97,7 +108,7 @@ def _record(row: Mapping[str, str]) -> Record:
         "seed": int(row["seed"]),
         "cost": float(row["cost"]),
         "target_calls": float(sum(letter in BY_TARGET for letter in row["route"])),
-        "metrics": {name: float(row[name]) if row[name] else None for name in FIGURES if name in row},
+        "metrics": {name: float(text) if text else None for name, text in row.items() if name not in NO_FIGURES},
     }
 
 
@@ -161,6 +172,12 @@ def presets(folder: Path) -> str:
 
 
 LAST = {"last block, dB": last_of, "at its place": placed_of, "at its place, last block": placed_last_of}
+OF_SESSIONS = {
+    "quality, dB": quality_of,
+    "last block, dB": last_of,
+    "to the draft, dB": metric("to_draft"),
+    "thing at the draft's place": metric("overlap"),
+}
 PLACED = {"quality, dB": quality_of, "last block, dB": last_of, "at its place, last block": placed_last_of}
 
 
@@ -211,6 +228,11 @@ def places_held_out(folder: Path) -> str:
     return compared(table_of(folder / "presets.csv", names), names, BALANCED.name, PLACED)
 
 
+def finishes(folder: Path) -> str:
+    """Return the ways to finish a live run."""
+    return compared(table_of(folder / FILE, FINISHED), FINISHED, "again", OF_SESSIONS)
+
+
 def ways(folder: Path) -> str:
     """Return the ways against first blocks and chance at the same cost."""
     table = table_of(folder / "ways.csv")
@@ -252,6 +274,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "places-chosen": places_chosen,
     "places-held-out": places_held_out,
     "ways": ways,
+    "sessions": finishes,
 }
 
 

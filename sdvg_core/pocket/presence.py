@@ -35,7 +35,7 @@ def at_its_place(frames: Tensor, scene: Scene) -> Tensor:
 
     It is if more than half of the pixels that should show it, up to REACH frames early or late, have its colour.
     """
-    coloured = _called(frames, scene) == _number(scene.mover)
+    coloured = pixels_of_mover(frames, scene)
     count = len(frames)
     times = torch.arange(-REACH, count + REACH).clamp(min=0)
     visible = _visible(scene, times)[scene.things.index(scene.mover)]
@@ -46,6 +46,11 @@ def at_its_place(frames: Tensor, scene: Scene) -> Tensor:
         seen |= (due >= LEAST_PIXELS) & ((coloured & here).sum(dim=(1, 2)) > due / 2)
     hidden = visible[REACH : REACH + count].sum(dim=(1, 2)) < LEAST_PIXELS
     return seen.float().masked_fill(hidden, torch.nan)
+
+
+def pixels_of_mover(frames: Tensor, scene: Scene) -> Tensor:
+    """Return whether each pixel of frames `f c h w` has the mover's colour, wherever it is, `f h w`."""
+    return _called(frames, scene) == _number(scene.mover)
 
 
 def _number(thing: Thing) -> int:

@@ -87,6 +87,7 @@ def test_gate_finishes_the_run_without_a_draft(steered, base, tmp_path):
     report = report_in(tmp_path / "finished")
     assert [block["author"] for block in report["blocks"]] == ["target"] * 4
     assert [block["seconds"]["draft"] for block in report["blocks"]] == [0.0] * 4
+    assert "Drafts that an earlier run made: 2 of 2." in report["notes"]
     assert not any("Nothing of the earlier video" in note for note in report["notes"])
 
 

@@ -20,6 +20,7 @@ from lab.research.memo import Memo
 from lab.research.protocol import Configuration
 from lab.research.videos import rows_of
 from sdvg_core.errors import BadInput
+from sdvg_core.settings.route import Refine, Route, TargetOnly
 from tests.support.forked import fork, fork_workers
 from tests.support.routers import planned_route
 
@@ -113,6 +114,15 @@ def test_shared_blocks_change_no_row(policy):
             del row["passes"]["drafter_context"], row["passes"]["target_context"]
     assert shared == alone
     assert len({row["latents_sha256"] for row in shared}) > len(shared) // 3
+
+
+def test_refined_block_is_no_whole_one():
+    """Catches: a memo that leaves out the draft that a block begins from."""
+    ways = [Configuration("whole", "", Route(TargetOnly())), Configuration("refined", "", Route(Refine("strong")))]
+    shared = list(rows_of(tiny_models(), job(ways)))
+    alone = [row for way in ways for row in rows_of(tiny_models(memo_bytes=0), job([way]))]
+    assert shared == alone
+    assert shared[0]["latents_sha256"] != shared[1]["latents_sha256"]
 
 
 def test_blocks_that_routes_share_are_made_once(monkeypatch):
