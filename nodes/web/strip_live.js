@@ -21,6 +21,7 @@ export class LiveStrip {
     this.strip = strip;
     this.known = ""; // the session that is shown
     this.seen = 0; // how many of its blocks this page has shown
+    this.isSetBack = false; // the blocks behind them are made again, and none is here yet
     /** @type {number[]} */
     this.editions = []; // of its blocks
     /** @type {Taken | null} */
@@ -76,12 +77,14 @@ export class LiveStrip {
       this.strip.pair(null);
       this.strip.takes.close(false);
       this.sent = null;
+      this.isSetBack = false;
       this.seen = Math.max(0, run.events.length - Number(setting(AHEAD.id) ?? AHEAD.usual));
       if (this.seen) player.goBehind(this.seen);
       this.panel.refuse("");
     } else {
       const at = this.editions.findIndex((edition, i) => edition !== editions[i]);
       if (at >= 0) this.setBack(at);
+      if (at >= 0) this.report(run);
     }
     this.editions = editions;
     if (!this.strip.isOn) this.seen = run.events.length;
@@ -95,6 +98,7 @@ export class LiveStrip {
   setBack(count) {
     const { player } = this.strip;
     this.sent = null;
+    this.isSetBack = false;
     this.seen = Math.min(this.seen, count);
     if ((player.at?.[0] ?? 0) > count) player.goBehind(count);
   }
@@ -147,8 +151,8 @@ export class LiveStrip {
     if (!run || player.held || !player.at) return;
     const [number, frame] = player.at;
     const shown = number - 1 + (frame + 1) / (run.events[number - 1]?.sprite?.frames ?? 1);
-    const isNext = Math.floor(shown) > Math.floor(this.seen);
-    this.seen = Math.max(this.seen, shown);
+    const isNext = !this.isSetBack && Math.floor(shown) > Math.floor(this.seen);
+    if (!this.isSetBack) this.seen = Math.max(this.seen, shown);
     this.stalledAt = player.isAtEnd ? this.stalledAt || performance.now() : 0;
     this.panel.nameBlock(this.strip.view.named ?? number);
     if (isNext) this.report(run);
@@ -237,9 +241,18 @@ export class LiveStrip {
     this.draw();
   }
 
-  /** @param {number} block */
-  again(block) {
-    return this.act({ act: "again", block });
+  /**
+   * Make a block and all after it again. The server hears at once that nobody has seen them.
+   * @param {number} block
+   */
+  async again(block) {
+    const { run } = this;
+    const edition = this.editions[block - 1];
+    if (!run || !(await this.act({ act: "again", block }))) return;
+    if (this.editions[block - 1] !== edition) return; // it is here already
+    this.isSetBack = true;
+    this.seen = Math.min(this.seen, block - 1);
+    this.report(run);
   }
 
   /** End the session after the block in the making. */

@@ -91,6 +91,8 @@ def test_again_drops_what_came_after(page):
     assert [picture.split("/")[1].split(":")[0] for picture in back["pictures"]] == ["3", "3?e=1"]
     assert back["takes"][:3] == [1, 1, 2]
     assert back["blocks"] < len(back["prompts"])
+    assert back["told"], "the server hears at once how much is left of what was shown"
+    assert min(back["told"]) <= 2
 
 
 def test_recording_is_in_the_graph(page):

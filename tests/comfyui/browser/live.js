@@ -198,12 +198,17 @@ async function goBack(page) {
   await page.locator('.sdvg-squares [data-number="3"]').focus();
   await page.keyboard.press("Enter");
   const items = await page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) => item.firstChild.textContent));
+  const told = [];
+  const hear = (request) => request.url().endsWith("/sdvg/steer") && told.push(request.postDataJSON());
+  page.on("request", hear);
   await page.keyboard.press("a");
   await page.waitForFunction((known) => ![known, undefined].includes(document.querySelector('.sdvg-squares [data-number="3"] canvas')?.dataset.painted), first);
   const second = await painted();
+  page.off("request", hear);
   const all = await events(page);
+  const after = told.slice(told.findIndex(({ act }) => act === "again") + 1);
   await made(page, 5);
-  return { items, pictures: [first, second], prompts, blocks: all.length, takes: all.map(({ take }) => take) };
+  return { items, pictures: [first, second], prompts, blocks: all.length, takes: all.map(({ take }) => take), told: after.map(({ at }) => at) };
 }
 
 // --- its recording
