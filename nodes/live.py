@@ -26,7 +26,7 @@ from ..sdvg_core.memory.sizes import image_bytes
 from ..sdvg_core.settings.request import read_shots
 from ..sdvg_core.settings.route import Route
 from ..sdvg_core.text.prompts import PromptSchedule, prompt_lines, read_prompt
-from ..sdvg_core.videos.live import LiveFilm, Recording, live_request
+from ..sdvg_core.videos.live import LiveFilm, Recording, Steering, live_request
 from .film import ReadyRun, host_engine, reuse_of
 from .host.compiled import layers_of
 from .host.conditioning import (
@@ -44,7 +44,7 @@ from .host.memory import refusal_of, resident
 from .host.model import settle_attention
 from .host.sockets import PromptEncoder, PromptEntry, RouterValue
 from .page.signature import PROMPTS, UNREADABLE, prompt_node, signature
-from .page.steering import SESSIONS, LiveSession
+from .page.steering import SESSIONS, LiveSession, one_line
 from .run import controls_of, prepare, start_of
 
 logger = logging.getLogger(__name__)
@@ -55,10 +55,14 @@ DRAFTED = "live"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """What a live session left. `job`: makes its video. `values`: prompt lines, seed, takes and blocks, for a graph."""
+    """What a live session left. `job`: makes its video. `values`: prompt lines, seed, takes and blocks, for a graph.
+
+    `dropped`: such values of what was made before each *again*.
+    """
 
     job: Job
     values: dict[str, Any]
+    dropped: list[dict[str, Any]]
 
 
 def play_session(wired: Job, longest: int, kept_blocks: str = "") -> Recorded:
@@ -93,17 +97,23 @@ def play_session(wired: Job, longest: int, kept_blocks: str = "") -> Recorded:
     try:
         ended = _play(ready, film, words, session)
     finally:
-        recording = film.steering.recording()
+        recording = _newest(film.steering)
         values = _values(recording, prompts, ready.given) if recording else {}
-        ready.progress.recorded(values, ended)
+        dropped = [_values(earlier, prompts, ready.given) for earlier in film.steering.dropped]
+        ready.progress.recorded(values, dropped, ended)
     assert recording is not None, "a session ends after its first block, or raises"
-    return Recorded(_recorded_job(wired, recording, values, words, (*film.notes, ended)), values)
+    return Recorded(_recorded_job(wired, recording, values, words, (*film.notes, ended)), values, dropped)
+
+
+def _newest(steering: Steering) -> Recording | None:
+    """Return what a session made; of one that was set back to its beginning, what it had made before."""
+    return steering.recording() or next(reversed(steering.dropped), None)
 
 
 def _script(prompts: Sequence[PromptEntry]) -> PromptSchedule:
-    """Return the prompts as a session begins with them. The start has the strengths already."""
+    """Return the prompts as a session begins with them, and records them. The start has the strengths already."""
     return PromptSchedule(
-        tuple((entry.index, entry.text) for entry in prompts),
+        tuple((entry.index, one_line(entry.text)) for entry in prompts),
         cuts=tuple(entry.index for entry in prompts if entry.cut),
         shots=read_shots(fresh_shots(prompts)),
     )
@@ -158,7 +168,8 @@ class _Words:
     def __init__(self, encoder: PromptEncoder, ready: ReadyRun, prompts: Sequence[PromptEntry]) -> None:
         self._encoder = encoder
         self._ready = ready
-        self._known = {entry.text: entry.conditioning for entry in prompts}
+        # A text of several lines is encoded anew, as it is recorded in one.
+        self._known = {entry.text: entry.conditioning for entry in prompts if entry.text == one_line(entry.text)}
         self.understand = encoder.understand
         self.encoded: Callable[[float], None] = lambda seconds: None
 
@@ -193,7 +204,7 @@ def _play(ready: ReadyRun, film: LiveFilm, words: _Words, session: LiveSession) 
     except mm.InterruptProcessingException:
         raise
     except Exception as error:
-        if not film.steering.recording():
+        if not _newest(film.steering):
             raise
         logger.exception("SDVG: a fault ended a live session")
         fault = refusal_of(ready.memory) if mm.is_oom(error) else error

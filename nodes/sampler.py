@@ -134,12 +134,12 @@ class SpeculativeSampler(io.ComfyNode):
         return True
 
     @classmethod
-    def check_lazy_status(cls, target: object = None, live: object = False, **inputs: object) -> list[str]:
-        """Return the inputs that are still to be made: the target, unless a live session needs only its header."""
-        prompt = cls.hidden.prompt
-        node = cls.hidden.unique_id
-        wired = isinstance(prompt[node]["inputs"].get("target"), list)
-        needed = wired and target is None and not (live and stated_target(prompt, node))
+    def check_lazy_status(cls, target: object = NOT_WIRED, live: object = False, **inputs: object) -> list[str]:
+        """Return the inputs that are still to be made: the target, unless a live session needs only its header.
+
+        ComfyUI passes None for a target that is wired and not made.
+        """
+        needed = target is None and not (live and stated_target(cls.hidden.prompt, cls.hidden.unique_id))
         return ["target"] if needed else []
 
     @classmethod
@@ -190,7 +190,7 @@ class SpeculativeSampler(io.ComfyNode):
         frames, latent, report, run, sound = run_job(recorded.job if recorded else job, kept_blocks)
         if run.stop_asked:
             _stops[job.node_id] += 1
-        recording = {"sdvg_recording": [recorded.values]} if recorded else {}
+        recording = {"sdvg_recording": [recorded.values], "sdvg_dropped": recorded.dropped} if recorded else {}
         return io.NodeOutput(
             frames, latent, report, frames[run.clip_frames :], sound, ui={**output_of(run), **recording}
         )

@@ -14,6 +14,7 @@ import comfy.model_management as mm
 import torch
 from comfy.model_patcher import ModelPatcher
 
+from ...sdvg_core.causal_wan.generator import REMEMBERED_PROMPTS
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.loading.load import memory_request
@@ -67,7 +68,7 @@ def plan_request(job: Job) -> PlanRequest:
         dtype=dtype_name(dtype),
         vae_dtype=dtype_name(job.vae.vae_dtype),
         execution=replace(IN_COMFYUI, kv_dtype=job.execution.kv_dtype),
-        prompts=len(job.prompts),
+        prompts=max(len(job.prompts), REMEMBERED_PROMPTS if job.live else 0),  # more may come
         drafter_stored=stored_form(job.models["drafter"]) if "drafter" in job.models else "plain",
     )
     scorer = job.router.scorer

@@ -118,6 +118,10 @@ class PromptEncoder:
     understand: Callable[[str], str] = str
     patcher: ModelPatcher | None = None
 
+    def __deepcopy__(self, memo: object) -> PromptEncoder:
+        """Return itself: nodes copy a conditioning with all that is in it, and would copy the model."""
+        return self
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClipValue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import comfy.model_management as mm
@@ -140,14 +140,14 @@ class NodeProgress:
         self.live.state = {**whose(self.live), **state}
         self._send(LIVE_EVENT, self.live.state)
 
-    def recorded(self, recording: Mapping[str, Any], why: str) -> None:
+    def recorded(self, recording: Mapping[str, Any], dropped: Sequence[Mapping[str, Any]], why: str) -> None:
         """Send the last event of a live session. `recording`: its values; none if nothing was made.
 
-        `why`: what ended it, if that was not asked for.
+        `dropped`: values of what was made before each *again*. `why`: what ended it, if that was not asked for.
         """
         blocks = recording.get("blocks", 0)
         ended = {"blocks": blocks, "of": self._blocks, "stopped": blocks < self._blocks, "failed": not blocks}
-        told = {"live": True, "recording": recording or None, "why": why}
+        told = {"live": True, "recording": recording or None, "dropped": dropped, "why": why}
         self.live.done = {**whose(self.live), **ended, **told, "seconds": 0.0, "speed_up": None}
         self._send(DONE_EVENT, self.live.done)
 

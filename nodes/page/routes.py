@@ -75,7 +75,7 @@ async def read(request: web.Request) -> Any:
     """Return the JSON of the request, or None if it is not valid."""
     try:
         return await request.json()
-    except ValueError:
+    except (ValueError, RecursionError, LookupError):  # nested too deep; an unknown character set
         return None
 
 

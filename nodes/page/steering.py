@@ -28,6 +28,7 @@ PATIENCE = 10
 """Minutes for which a session is held before it ends, so that it never blocks the queue for ever."""
 MOST_PATIENCE = 24 * 60
 ACTS_A_SECOND = 20
+TOO_MANY = f"over {ACTS_A_SECOND} messages came in a second; wait a moment"
 MOST_PAGES = 64
 STRIPPED = ("//", "/*", "\\")
 """What the page's own code takes out of a prompt before it is queued."""
@@ -39,10 +40,14 @@ class TooMany(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """A page that plays a session. `since`, `seen`: seconds of its first and last word. `at`: blocks it has shown."""
+    """A page that plays a session. `at`: number of blocks that it has shown.
+
+    `since`, `seen`: seconds of its first and last word. `moved`: of the last one with another `at`.
+    """
 
     since: float
     seen: float
+    moved: float
     at: float
 
 
@@ -81,8 +86,9 @@ class LiveSession:
 
         Raises `BadInput` for what cannot be, and `TooMany` if too much is asked.
         """
-        self._count()
         act = asked.get("act")
+        if act not in ("play", "end"):  # a page's own words are counted by page, and an end is never refused
+            self._count()
         text = ""
         if act == "prompt":
             block, text = self._steer(asked)
@@ -106,7 +112,7 @@ class LiveSession:
         with self._lock:
             now = self._clock()
             if len(self._acts) == ACTS_A_SECOND and now - self._acts[0] < 1:
-                raise TooMany(f"over {ACTS_A_SECOND} messages came in a second; wait a moment")
+                raise TooMany(TOO_MANY)
             self._acts.append(now)
 
     def _steer(self, asked: Mapping[str, Any]) -> tuple[int, str]:
@@ -122,10 +128,13 @@ class LiveSession:
         at = _number(asked.get("at"), 0.0, 1e6, "at")
         with self._lock:
             now = self._clock()
-            known = self._viewers.pop(page, Viewer(now, now, 0.0))
+            known = self._viewers.get(page, Viewer(now, -math.inf, now, at))
+            if now - known.seen < 1 / ACTS_A_SECOND:
+                raise TooMany(TOO_MANY)
+            self._viewers.pop(page, None)  # so that it becomes the newest
             while len(self._viewers) >= MOST_PAGES:
                 del self._viewers[next(iter(self._viewers))]
-            self._viewers[page] = Viewer(known.since, now, at)
+            self._viewers[page] = Viewer(known.since, now, known.moved if at == known.at else now, at)
             self._ahead = int(_number(asked.get("ahead", AHEAD), 1, MOST_AHEAD, "ahead"))
             self._patience = _number(asked.get("patience", PATIENCE), 0.1, MOST_PATIENCE, "patience")
         return self._steering.upcoming
@@ -139,13 +148,13 @@ class LiveSession:
             return False
         with self._lock:
             now = self._clock()
-            unseen = bool(self._viewers) and now - max(page.seen for page in self._viewers.values()) > UNSEEN
+            ahead = self._is_ahead(now)
+            unseen = self._is_unseen(now, ahead=ahead)
             held = unseen or self._steering.held
             self._held_since = (now if self._held_since is None else self._held_since) if held else None
             too_long = self._held_since is not None and now - self._held_since >= 60 * self._patience
             changed = unseen != self._unseen
             self._unseen = unseen
-            ahead = self._is_ahead(now)
         if too_long:
             self.why = f"The session was held for {self._patience:g} minutes, so it ended; what was made is kept."
             self._steering.end()
@@ -153,6 +162,12 @@ class LiveSession:
         if changed:
             self.show()
         return unseen or ahead
+
+    def _is_unseen(self, now: float, *, ahead: bool) -> bool:
+        """Return whether no page plays: all are gone, or all stand still with blocks ahead of them."""
+        pages = self._viewers.values()
+        gone = all(now - page.seen > UNSEEN for page in pages)
+        return bool(pages) and (gone or (ahead and all(now - page.moved > UNSEEN for page in pages)))
 
     def _is_ahead(self, now: float) -> bool:
         """Return whether enough is made ahead of the newest page that plays, or that did before all went."""
@@ -188,9 +203,9 @@ SESSIONS: dict[str, LiveSession] = {}
 def check_words(text: Any) -> str:
     """Return a prompt for a live session. Raises `BadInput` for one that the graph could not hold as it is."""
     check_prompt(text)
-    line = str(text).strip()
-    if len(line.splitlines()) > 1:
+    if len(str(text).strip().splitlines()) > 1:
         raise BadInput("a prompt of a live session is one line; leave the line breaks out")
+    line = one_line(str(text))
     if found := next((mark for mark in STRIPPED if mark in line), None):
         raise BadInput(f"ComfyUI takes {quoted(found)} out of a prompt; write it in another way")
     if PROMPT_LINE.fullmatch(line) or ALMOST.fullmatch(line):
@@ -200,6 +215,11 @@ def check_words(text: Any) -> str:
     return line
 
 
+def one_line(text: str) -> str:
+    """Return a prompt as the lines of a recording have it, with one blank between words."""
+    return " ".join(text.split())
+
+
 def _whole(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadInput("again names no block; send its number, such as 5")
@@ -207,6 +227,6 @@ def _whole(value: Any) -> int:
 
 
 def _number(value: Any, least: float, most: float, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
         raise BadInput(f"{name} is no number; send one from {least:g} to {most:g}")
-    return min(max(float(value), least), most)
+    return float(min(max(value, least), most))

@@ -105,6 +105,9 @@ def test_junk_is_answered_with_a_sentence(server, session):
     assert {status_of(server, message) for _ in range(1000)} == {200, 429}
     assert status_of(server, b"{" * 1000) == 400
     assert status_of(server, b"[]") == 400
+    assert status_of(server, b"[" * 100_000) == 400
+    assert status_of(server, b'{"run": "%s", "act": "play", "at": %s}' % (run.encode(), b"9" * 400)) in (200, 429)
+    assert status_of(server, b"{}", {"Content-Type": "application/json; charset=none"}) == 400
     assert status_of(server, json.dumps({"run": run, "act": "prompt", "text": "x" * 300_000}).encode()) == 413
     time.sleep(1)
     assert status_of(server, json.dumps({"run": run, "act": "prompt", "text": "x" * 20_001}).encode()) == 400
@@ -124,10 +127,11 @@ def test_session_reads_no_weights_of_the_target(server):
 @pytest.mark.parametrize(
     "changes, needed",
     [
-        ({}, ["target"]),
-        ({"live": True}, []),
-        ({"live": True, "target": "made"}, []),
+        ({"target": None}, ["target"]),
+        ({"target": None, "live": True}, []),
+        ({"target": "made", "live": True}, []),
         ({"target": "made"}, []),
+        ({}, []),
     ],
 )
 def test_target_is_asked_for(changes, needed, monkeypatch):

@@ -13,6 +13,7 @@ from host_run import SamplerRun, make_job, with_inputs
 from host_tiny import generator_of
 from sdvg_pack.nodes import live
 from sdvg_pack.nodes.host.conditioning import with_lines, with_text
+from sdvg_pack.nodes.host.memory import plan_request
 from sdvg_pack.nodes.host.sockets import PromptEncoder, PromptEntry, RouterValue
 from sdvg_pack.nodes.live import play_session
 from sdvg_pack.nodes.page.live import RUNS
@@ -105,6 +106,42 @@ def test_fault_keeps_what_was_made(parts, steered, monkeypatch):
     made = SamplerRun(recorded.job)
     assert [record.reused for record in made.report.blocks] == [True, True]
     assert newest_session().done["why"] in made.report.notes
+
+
+@pytest.mark.parametrize(
+    "text, words", [("a red\nball", "a blue ring"), ("a red ball", "a blue  ring"), ("a ball", "a\u3000b")]
+)
+def test_blanks_are_recorded_as_they_are_encoded(parts, steered, text, words):
+    """Catches: a film of another text than its recording has, which makes its blocks again."""
+    steered({2: [{"act": "prompt", "text": words}], 4: [{"act": "end"}]})
+    recorded = play_session(session_job(parts, text), 12)
+    made = SamplerRun(recorded.job)
+    assert all(record.reused for record in made.report.blocks)
+    job = replace(with_inputs(session_job(parts), blocks=3), prompts=prompts_of(recorded.values["text"]))
+    assert torch.equal(made.latents, SamplerRun(job).latents)
+
+
+def test_set_back_session_keeps_what_it_dropped(parts, steered, monkeypatch):
+    """Catches: a fault in block 1 that is made again, with which all that was there is lost."""
+
+    def broken(words):
+        raise BadInput("the encoder returned NaN")
+
+    monkeypatch.setattr(live._Words, "embedding", _failing(live._Words.embedding, "a blue ring", broken))
+    steered({4: [{"act": "again", "block": 1}, {"act": "prompt", "text": "a blue ring"}]})
+    recorded = play_session(session_job(parts), 12)
+    assert recorded.values["blocks"] == 3
+    assert recorded.values["takes"] == ""
+    assert recorded.dropped == [recorded.values]
+    assert newest_session().done["dropped"] == recorded.dropped
+    assert all(record.reused for record in SamplerRun(recorded.job).report.blocks)
+
+
+def test_plan_knows_that_prompts_come(parts):
+    """Catches: a card that is too small for a session, and is told of it at the first word."""
+    request = plan_request(session_job(parts))
+    assert request.prompts == 1
+    assert plan_request(replace(session_job(parts), live=True)).prompts == 2
 
 
 def _failing(embed, text, fault):

@@ -63,6 +63,8 @@ def test_no_more_is_made_than_a_page_plays(page):
     assert waited == [False, False, True]
     page.play(1.9)
     assert page.after(0.1)
+    page.play(10**400)
+    assert not page.after(0.1)
     page.play(2)
     assert not page.after(0.1)
     page.play(2, ahead=1)
@@ -128,12 +130,46 @@ def test_stop_of_the_strip_ends_a_session(page):
 
 
 def test_twenty_acts_a_second_are_taken(page):
+    """Of all pages together; an end is taken all the same."""
+    page.make(1)
     for _ in range(ACTS_A_SECOND):
-        page.play(0)
+        page.session.act({"act": "hold"})
+    with pytest.raises(TooMany, match="in a second"):
+        page.session.act({"act": "resume"})
+    page.play(0)
+    page.clock.now += 1
+    page.session.act({"act": "resume"})
+    for _ in range(ACTS_A_SECOND - 1):
+        page.session.act({"act": "resume"})
+    page.session.act({"act": "end"})
+
+
+def test_page_that_floods_is_refused_alone(page):
+    """Catches: tabs that report how far they play, and so refuse the words of whoever types."""
+    page.play(0)
     with pytest.raises(TooMany, match="in a second"):
         page.play(0)
-    page.clock.now += 1
-    page.play(0)
+    page.play(0, "two")
+    page.session.act({"act": "prompt", "text": "a blue ring"})
+
+
+def test_film_that_stands_still_is_not_seen(page):
+    """Catches: a queue that a paused film blocks for ever."""
+    page.make(3)
+    page.play(0, patience=1)
+    for _ in range(61):
+        page.clock.now += 1
+        page.play(0, patience=1)
+    assert page.session.waits()
+    assert page.told[-1]["why"] == "unseen"
+    page.play(1, "two", patience=1)
+    assert page.session.waits(), "two blocks ahead"
+    assert not page.told[-1]["held"]
+    for _ in range(125):
+        page.clock.now += 1
+        page.play(1, "two", patience=1)
+        page.session.waits()
+    assert page.steering.ended
 
 
 @pytest.mark.parametrize(
@@ -167,6 +203,7 @@ def test_prompt_is_refused(text, word, page):
         {"act": "again", "block": 4},
         {"act": "play", "at": "soon"},
         {"act": "play", "at": float("nan")},
+        {"act": "play", "at": True},
         {"act": "play", "at": 1, "ahead": []},
     ],
 )
