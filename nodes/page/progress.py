@@ -146,6 +146,8 @@ class NodeProgress:
         `dropped`: values of what was made before each *again*. `why`: what ended it, if that was not asked for.
         """
         blocks = recording.get("blocks", 0)
+        if len(self.live.events) > blocks:  # it was set back, and ended before those were made anew
+            self.live.set_back(blocks + 1)
         ended = {"blocks": blocks, "of": self._blocks, "stopped": blocks < self._blocks, "failed": not blocks}
         told = {"live": True, "recording": recording or None, "dropped": dropped, "why": why}
         self.live.done = {**whose(self.live), **ended, **told, "seconds": 0.0, "speed_up": None}

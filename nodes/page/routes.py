@@ -63,7 +63,7 @@ def register_routes(check: Check) -> None:
     @server.routes.post("/sdvg/steer")
     async def steer(request: web.Request) -> web.Response:
         if (request.content_length or MOST_BYTES + 1) > MOST_BYTES:
-            return refuse(413, "the message is too long; send one of at most 20,000 characters")
+            return refuse(413, "send the message's length, and at most 20,000 characters")
         return await asyncio.to_thread(answer_steer, await read(request))
 
     @server.routes.post("/sdvg/keep")

@@ -40,7 +40,7 @@ export class LivePanel {
     this.row.append(this.box, this.cut, this.fresh);
     this.pace = make("div", "sdvg-live-pace");
     this.note = make("div", "sdvg-live-note", "", { role: "status" });
-    this.refusal = make("div", "sdvg-error", "", { role: "alert" });
+    this.refusal = make("div", "sdvg-refusal", "", { role: "alert" });
     this.state = make("div", "sdvg-live-state");
     this.state.append(this.pace, this.note, this.refusal);
     view.side.prepend(this.state);

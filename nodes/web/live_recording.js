@@ -7,10 +7,29 @@ const QUEUED = "sdvg.live"; // where the page finds it again after it was loaded
 const MOST = 8; // sessions
 /** @type {("seed" | "takes" | "blocks")[]} */
 const WRITTEN = ["seed", "takes", "blocks"];
+// Of the sampler's other inputs those that the film depends on.
+const OF_FILM = [
+  "prompt",
+  "width",
+  "height",
+  "schedule",
+  "drafter_schedule",
+  "target_schedule",
+  "drafter_context",
+];
+const OF_BLOCKS = [
+  "draft_steps",
+  "colour_hold",
+  "directions",
+  "kept_blocks",
+  "until_block",
+  "tae_kind",
+  "kv_dtype",
+];
 
 /**
  * What stood in the graph as a session was queued. `seed`: null if it moves from run to run by itself.
- * @typedef {{ node: string, source: string, prompt: string, seed: string | null, takes: string, blocks: string }} Queued
+ * @typedef {{ node: string, source: string, prompt: string, seed: string | null, takes: string, blocks: string, others: string }} Queued
  */
 
 /** @type {Queued[]} */
@@ -68,6 +87,7 @@ function valuesOf(inputs) {
     seed: seedControl(inputs.node) ? null : inputs.read("seed"),
     takes: inputs.read("takes"),
     blocks: inputs.read("blocks"),
+    others: JSON.stringify([...OF_FILM, ...OF_BLOCKS].map((name) => inputs.read(name))),
   };
 }
 
@@ -88,6 +108,7 @@ export function recordingProblem(inputs, queued) {
     now.prompt === queued.prompt &&
     now.takes === queued.takes &&
     now.blocks === queued.blocks &&
+    now.others === queued.others &&
     (queued.seed === null || now.seed === queued.seed);
   return isSame ? "" : text("live.changed");
 }

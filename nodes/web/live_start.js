@@ -7,6 +7,7 @@ import { text } from "./words.js";
 
 /** @type {[string, (inputs: NodeInputs) => boolean][]} */
 const PROBLEMS = [
+  ["wired", ({ node }) => isWired(node, "live")],
   ["drafter", ({ node }) => !isLinked(node, ({ name }) => name === "drafter")],
   ["encoder", ({ node }) => !(String(promptNode(node)?.comfyClass) in TEXT_OF)],
   ["budget", ({ node }) => hasBudget(sourceOf(node, "router"))],

@@ -60,7 +60,8 @@ export function secondsAhead(run, seen) {
   const made = run.events.length;
   const upcoming = Math.max(run.info.state?.upcoming ?? 1, made + 1);
   const played = (upcoming - 1 - seen) * pace.plays;
-  return Math.max(0, played, (upcoming - made) * pace.takes);
+  const encoding = run.info.state?.encoding ?? 0; // of the words before, and so of the next ones
+  return Math.max(0, played, (upcoming - made) * pace.takes + encoding);
 }
 
 /**

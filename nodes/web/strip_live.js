@@ -29,6 +29,7 @@ export class LiveStrip {
     this.stalledAt = 0; // ms, since when the film is at the end of what is made
     this.isTicking = false;
     this.isQueued = false; // a session that has yet to begin
+    this.isOurs = false; // it was begun here, and was not told yet how far the film was shown
     this.isOver = false; // the strip is no more
     /** @type {Promise<unknown>} */
     this.asking = Promise.resolve();
@@ -73,6 +74,7 @@ export class LiveStrip {
     const editions = run.events.map(editionOf);
     if (run.run !== this.known) {
       this.known = run.run;
+      this.isOurs = this.isQueued;
       this.isQueued = false;
       this.strip.pair(null);
       this.strip.takes.close(false);
@@ -170,12 +172,14 @@ export class LiveStrip {
   }
 
   /**
-   * Tell the server where the film is, which paces the session; nothing where nobody sees it.
+   * Tell the server where the film is, which paces the session; nothing where nobody sees it. Who began it says so once in any case, or
+   * it would be made to its end if they looked elsewhere meanwhile.
    * @param {Run} run
    */
   async report(run) {
     const { isOn, player } = this.strip;
-    if (isOn ? !player.visible : document.hidden) return;
+    if ((isOn ? !player.visible : document.hidden) && !this.isOurs) return;
+    this.isOurs = false;
     const at = Math.round(this.seen * 100) / 100;
     const [ahead, patience] = [AHEAD, PATIENCE].map(({ id, usual }) =>
       Number(setting(id) ?? usual),
@@ -217,7 +221,7 @@ export class LiveStrip {
     this.isQueued = true;
     inputs.write("live", true);
     const isTaken = await acts.queue().catch(() => false);
-    if (!isTaken) inputs.write("live", false);
+    inputs.write("live", false); // the server has its own: the next run is none, however this one ends
     if (!isTaken) this.forgetQueued();
   }
 

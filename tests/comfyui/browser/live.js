@@ -300,7 +300,7 @@ function look(page) {
   return page.evaluate(() => ({
     pace: document.querySelector(".sdvg-live-pace").textContent,
     note: document.querySelector(".sdvg-live-note").textContent,
-    refusal: document.querySelector(".sdvg-live-state .sdvg-error").textContent,
+    refusal: document.querySelector(".sdvg-refusal").textContent,
     box: document.querySelector(".sdvg-live-row input").value,
     blocks: document.querySelectorAll(".sdvg-squares .made").length,
     squares: document.querySelectorAll(".sdvg-squares button").length,
