@@ -127,7 +127,8 @@ export function lineAt({ prompts, positive }, block) {
  */
 export function squaresOf(inputs, run, forecast) {
   const { directions, start } = inputs;
-  const blocks = livesIn(run) ? 0 : inputs.blocks; // as many as can be asked for something
+  const isLive = livesIn(run);
+  const blocks = isLive ? (run?.events.length ?? 0) : inputs.blocks; // as many as can be asked for something
   const of = Math.max(blocks, lengthOf(run));
   const takes = takesOf(inputs.takes);
   const locked = lockedIn(inputs);
@@ -139,8 +140,8 @@ export function squaresOf(inputs, run, forecast) {
       of,
       event: run?.events[i],
       join: joinAt(run, number),
-      letter: usable ? letterOf(directions, number) : ROUTER,
-      take: (usable ? takes.get(number) : run?.events[i]?.take) ?? 1,
+      letter: usable && !isLive ? letterOf(directions, number) : ROUTER,
+      take: (isLive ? run?.events[i]?.take : takes.get(number)) ?? 1,
       again: isAgain(forecast, number),
       uncertain: forecast?.blocks[i] === MAY_CHANGE,
       old: usable && isOld(forecast, number),
