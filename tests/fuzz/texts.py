@@ -34,7 +34,16 @@ def report_seed() -> dict[str, Any]:
     block = {
         **{"index": 0, "start": 0, "latent_frames": 3, "pixel_frames": 9, "prompt": "a red ball"},
         **{"accepted": False, "reason": "forced", "score": None, "threshold": None, "frame_scores": []},
-        **{"take": 1, "decodes": 1, "draft": None, "handover": 0, "left_out": 0, "reused": False, "drift": None},
+        **{
+            "take": 1,
+            "decodes": 1,
+            "draft": None,
+            "handover": 0,
+            "refined": 0,
+            "left_out": 0,
+            "reused": False,
+            "drift": None,
+        },
         "target": {"denoising_passes": 4, "context_passes": 0, "encodes": 0, "context_seconds": 0.0},
         "seconds": dict.fromkeys(names, 0.5),
     }
