@@ -93,6 +93,7 @@ export class LivePanel {
 
   /** @param {string} problem */
   offer(problem) {
+    this.nameAll(1, false, false);
     label(this.start, text("live.start"), problem || text("live.startIs"));
     this.start.disabled = problem !== "";
   }
@@ -107,6 +108,19 @@ export class LivePanel {
 
   /** @param {PanelState} state */
   draw({ number, held, ending, lines, note }) {
+    this.nameAll(number, held, ending);
+    this.stop.disabled = ending;
+    this.again.disabled = number < 1 || ending;
+    this.say(lines, note);
+  }
+
+  /**
+   * Name what is on the panel, whether it is shown or not.
+   * @param {number} number the block that is shown
+   * @param {boolean} held
+   * @param {boolean} ending
+   */
+  nameAll(number, held, ending) {
     this.box.placeholder = text("live.box");
     nameElement(this.box, text("live.boxIs"));
     label(this.cut, text("live.cut"), text("live.cutIs"));
@@ -118,9 +132,6 @@ export class LivePanel {
       held ? text("live.resumeIs") : text("live.holdIs"),
     );
     label(this.stop, ending ? text("live.ending") : text("live.end"), text("live.endIs"));
-    this.stop.disabled = ending;
-    this.again.disabled = number < 1 || ending;
-    this.say(lines, note);
   }
 
   /**

@@ -53,7 +53,7 @@ def test_strip_and_record_are_neither_saved_nor_sent(page, schemas):
     assert page["done"]["saved"] == page["loaded"]["saved"]
     begun = ["", 64, 64, 9, seed, "fixed", "preset", "committed"]
     rest = ["auto", "", ""]
-    assert page["done"]["saved"] == [*begun, *rest, *SCHEDULES, 4, "auto", "", 0, 0, 0]
+    assert page["done"]["saved"] == [*begun, *rest, *SCHEDULES, 4, "auto", "", 0, 0, 0, False, 80]
     assert set(page["done"]["sent"]) <= {*inputs["required"], *inputs["optional"]}
     assert page["done"]["record"]["saved"] == [False, "auto"]
     assert page["done"]["record"]["sent"] == ["prompt_in_report", "theme", "report"]

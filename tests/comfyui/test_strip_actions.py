@@ -24,6 +24,8 @@ const strip = {
   takes: { known: () => [[1, {}]], make: (number) => written.push(["make", number]) },
   run: { events: Array(9).fill({}), done: {}, info: {} },
   before: () => [],
+  recording: { items: () => [] },
+  live: { run: null, items: () => [] },
 };
 const actions = new StripActions(strip);
 const presses = PRESSES.map(([number, key]) => {
