@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from diffusers import WanTransformer3DModel
+from filelock import FileLock
 from quantised_files import MATRIX, Q, quantised_state
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -288,6 +289,15 @@ def test_file_that_appears_meanwhile_is_kept(source, tmp_path, monkeypatch, caps
         patched.setattr(convert, "quantise", appear)
         assert "is there already" in refusal(capsys, str(source), "--format", "int8")
     assert output.read_text() == "the user's"
+
+
+def test_file_that_another_program_makes_is_refused(source, tmp_path, capsys):
+    """Catches: two programs that write into one part."""
+    with FileLock(tmp_path / ".wan_int8.safetensors.lock"):
+        before = names(tmp_path)
+        assert "another program is making" in refusal(capsys, str(source), "--format", "int8")
+        assert names(tmp_path) == before
+    assert convert_to(source) == 0
 
 
 # --- refused

@@ -166,12 +166,22 @@ def test_each_worker_has_a_device(words, devices):
     assert worker_devices(parsed(f"--seeds 1 2 {words}"), "cpu") == devices
 
 
-@pytest.mark.parametrize("part", ["drafter", "target", "vae", "text_encoder", "scorer"])
+OPTION_OF_PART = {
+    "drafter": "--drafter",
+    "target": "--target",
+    "vae": "--vae",
+    "text_encoder": "--text-encoder",
+    "scorer": "--reward",
+}
+
+
+@pytest.mark.parametrize("part", OPTION_OF_PART)
 def test_report_names_the_file_of_each_part(part, tmp_path):
-    """Catches: a file of the usual name, taken in place of the one that the video was made with."""
+    """Catches: a file of the usual name, taken in place of the one that was used; a remedy that is no option."""
     role = "reward" if part == "scorer" else part
     run = of_run(of_every_reason(), settings={part: {"file": "mine.safetensors"}})
-    with pytest.raises(BadInput, match=f"made with the {role} mine.safetensors, which is not in"):
+    fault = f"made with the {role} mine.safetensors, which is not in"
+    with pytest.raises(BadInput, match=f"{fault} .* or give another by {OPTION_OF_PART[part]}$"):
         files_again(run, tmp_path, stated=())
     assert files_again(run, tmp_path, stated=[role]) == ({}, ())
     file = tmp_path / "deeper" / "mine.safetensors"

@@ -16,7 +16,7 @@ from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.model import origin_of, preset_of
 from sdvg_pack.nodes.host.reuse import host_part_keys
 from sdvg_pack.nodes.host.sockets import RouterValue
-from sdvg_pack.nodes.loaders import DrafterLoader
+from sdvg_pack.nodes.loaders import DrafterLoader, attach_control
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.memory.plan import plan
@@ -167,6 +167,13 @@ def test_one_model_of_file_and_wire_is_taken(changes, words, files):
         changes = {**changes, "model": load_model(str(files.target), "default")}
     with pytest.raises(BadInput, match=words):
         load_by_node(**changes)
+
+
+def test_control_of_wire_and_file_is_refused(files):
+    """Catches: one of two controls, chosen without a word."""
+    model = load_model(str(files.target), "default")
+    with pytest.raises(BadInput, match="control and control_file both"):
+        attach_control(model, "drafter", model, "vace.safetensors")
 
 
 # --- auto as the weight dtype

@@ -266,6 +266,14 @@ def test_vae_decode_shows_what_the_codec_shows(pocket):
     assert torch.equal(tiled, shown)
 
 
+@pytest.mark.parametrize("encoder", [nodes.VAEEncode, nodes.VAEEncodeTiled])
+def test_fast_vae_refuses_to_encode_outside_the_sampler(pocket, encoder):
+    """Catches: latents of another scale, from ComfyUI's own encode."""
+    sizes = (512, 64) if encoder is nodes.VAEEncodeTiled else ()
+    with pytest.raises(BadInput, match="encodes only in the sampler"):
+        encoder().encode(pocket.fast_vae, CLIP, *sizes)
+
+
 def test_fitting_kind_of_taehv_is_taken(parts, pocket, tae):
     for vae, kind in ((parts.vae, "auto"), (tae, "lighttaew2_1"), (pocket.fast_vae, "taew2_1")):
         check_vae(vae, kind)

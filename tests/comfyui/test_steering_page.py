@@ -104,6 +104,28 @@ def test_session_that_nobody_watches_holds_and_ends(page):
     assert page.session.why == "The session was held for 2 minutes, so it ended; what was made is kept."
 
 
+def test_session_that_its_page_holds_ends(page):
+    """After the same minutes, with the page there. Catches: a queue that a forgotten *hold* blocks for ever."""
+
+    def watch(seconds):
+        for _ in range(seconds):
+            page.clock.now += 1
+            page.play(0, patience=2)
+            page.session.waits()
+
+    page.make(1)
+    page.session.act({"act": "hold"})
+    watch(110)
+    page.session.act({"act": "resume"})
+    watch(5)
+    page.session.act({"act": "hold"})
+    watch(120)
+    assert not page.steering.ended
+    watch(2)
+    assert page.steering.ended
+    assert page.session.why == "The session was held for 2 minutes, so it ended; what was made is kept."
+
+
 def test_page_that_goes_still_sets_the_pace(page):
     """Catches: a minute that is made, and nobody sees."""
     page.play(1)

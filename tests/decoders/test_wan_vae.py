@@ -26,6 +26,7 @@ from vae_parts import (
     tensors,
 )
 
+from sdvg_core.decoders import wan_vae
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.decoders.planes import PlanarNorm
 from sdvg_core.decoders.taehv import TaehvCodec
@@ -162,6 +163,17 @@ def test_watch_sees_copies_and_writes():
 
 
 # --- compiled
+
+
+def test_compiled_decoder_keeps_the_states_marks(monkeypatch):
+    """By a compiler that changes nothing, as a real one takes a minute.
+
+    Catches: what is no tensor in the state, lost: a clip's second latent frame would give one pixel frame again.
+    """
+    monkeypatch.setattr(wan_vae, "compiled", lambda function, compiler: function)
+    vae = random_vae(SMALL)
+    latents = random_latents(5)
+    assert_still_a_value(codec_of(vae, compiler="eager"), latents, codec_of(vae).decode(latents)[0])
 
 
 @pytest.mark.exhaustive

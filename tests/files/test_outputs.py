@@ -25,6 +25,7 @@ from sdvg_core.files.outputs import (
     whole_file,
 )
 from tests.support.cli_runs import names
+from tests.support.read_only import make_read_only
 from tests.support.reuse_folders import contents
 
 BLOCK = "000001.safetensors"
@@ -224,6 +225,24 @@ def test_users_folder_named_like_a_file_is_kept(tmp_path):
     assert (tmp_path / ".out.unfinished" / "replaced" / VIDEO / "notes.txt").read_text() == "notes"
 
 
+def test_folder_made_after_a_stopped_replacement_is_refused(tmp_path):
+    """A call was killed between its two renames, and somebody made the folder anew.
+
+    Catches: the earlier video, deleted as if the new one were in its place.
+    """
+    folder = tmp_path / "out"
+    finish(folder, "old")
+    with pytest.raises(ZeroDivisionError):
+        stopped_run(folder, ZeroDivisionError, blocks=True)
+    folder.rename(hidden_folder(folder) / "replaced")
+    folder.mkdir()
+    (folder / "notes.txt").write_text("notes")
+    before = contents(tmp_path)
+    with pytest.raises(BadInput, match=r"out is new, .*replaced; move one"), staged(folder):
+        pass
+    assert contents(tmp_path) == before
+
+
 def test_video_goes_where_a_link_leads(tmp_path):
     (tmp_path / "far" / "real").mkdir(parents=True)
     (tmp_path / "out").symlink_to(tmp_path / "far" / "real", target_is_directory=True)
@@ -330,6 +349,17 @@ def test_interrupted_file_is_the_old_one(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_file(tmp_path / REPORT, "half", Mock(side_effect=KeyboardInterrupt))
     assert contents(tmp_path) == {REPORT: b"old"}
+
+
+def test_folder_that_cannot_be_written_keeps_its_file(tmp_path, monkeypatch):
+    """Catches: a raw error at the end of a study, after all its videos."""
+    write_file(tmp_path / "out" / REPORT, "old")
+    make_read_only(tmp_path / "out", monkeypatch)
+    with pytest.raises(BadInput, match=r"Read-only file system.*copy the folder elsewhere"):
+        write_file(tmp_path / "out" / REPORT, "new")
+    with pytest.raises(BadInput, match=r"Read-only file system.*copy the folder elsewhere"):
+        write_file(tmp_path / "out" / "deeper" / REPORT, "new")
+    assert contents(tmp_path / "out") == {REPORT: b"old"}
 
 
 # --- folders that are refused

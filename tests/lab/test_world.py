@@ -77,6 +77,16 @@ def test_thing_in_front_hides_the_other(relation, in_front):
     assert red > 0.6
 
 
+def test_scene_shows_both_its_things():
+    """Catches: the ground, drawn over the first one; the demo would judge its clips by that."""
+    mover = Thing("big", "red", "box", "left", "crawls", "right")
+    other = Thing("big", "white", "box", "right")
+    frame = render_scene(Scene(mover, "night", "beside", other), torch.tensor([0]))[0]
+    red, green, _ = frame[:, 32, 9]
+    assert red > 0.6 > 0.3 > green
+    assert frame[:, 32, 54].min() > 0.6
+
+
 def test_prompt_outside_the_grammar_names_the_nearest():
     with pytest.raises(BadInput) as refusal:
         parse("a small red ball rums left from the top over sea")

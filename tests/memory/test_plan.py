@@ -111,6 +111,14 @@ def test_every_option_changes_the_plan(option, program):
     assert (other.parts, other.side_parts) != (usual.parts, usual.side_parts)
 
 
+def test_control_is_planned_for_both_models():
+    """As large as the published modules. Catches: the drafter's, which a card would lack."""
+    [chosen] = planned_by("--vram", "80", "--control")
+    weights = chosen.sizes.weights
+    assert weights["drafter control"] / 1e9 == pytest.approx(1.47, abs=0.01)
+    assert weights["target control"] / 1e9 == pytest.approx(6.1, abs=0.1)
+
+
 def test_misfit_states_what_is_missing():
     misfit = plan(8, FULL)
     assert not misfit.fits

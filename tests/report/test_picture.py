@@ -70,6 +70,17 @@ def test_clip_has_a_column_without_colour(given):
     assert route_picture(film) != route_picture(report(of_every_reason()[:3]))
 
 
+@pytest.mark.parametrize(("blocks", "named"), [(17, True), (18, False)])
+def test_clip_is_named_where_there_is_room(blocks, named):
+    """Catches: names over each other in the picture of a long film."""
+    film = report([of_every_reason()[0]] * blocks)
+    pictures = []
+    for name in ("#a", "#b"):
+        clip = {"name": name, "before_block": 2, "frames": 8}
+        pictures.append(route_picture(replace(film, settings={**film.settings, "clips": [clip]})))
+    assert (pictures[0] != pictures[1]) is named
+
+
 def test_each_outcome_has_its_letter_and_colour():
     outcomes = [outcome_of(record(decision)) for decision in of_every_reason()]
     assert set(outcomes) == set(Outcome)

@@ -104,6 +104,11 @@ def put_video_beside_a_file(folder: Path) -> None:
     put_file(hidden_folder(folder) / "Thumbs.db")
 
 
+def put_video_beside_a_table(folder: Path) -> None:
+    put_video(folder)
+    put_file(folder / VIDEOS_TABLE)
+
+
 def put_video_beside_other_blocks(folder: Path) -> None:
     put_video(folder)
     put_blocks(folder, OTHER)
@@ -119,6 +124,7 @@ STATES: dict[str, tuple[Callable[[Path], object], State]] = {
     "a video of fewer blocks and more blocks": (put_both, State.UNFINISHED),
     "a video whose mp4 was removed": (put_video_without_mp4, State.UNFINISHED),
     "the video": (put_video, State.FINISHED),
+    "the video beside a table of somebody": (put_video_beside_a_table, State.FINISHED),
     "the video beside blocks of another": (put_video_beside_other_blocks, State.FINISHED),
     "the video beside a file where blocks would be": (put_video_beside_a_file, State.FINISHED),
 }

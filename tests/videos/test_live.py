@@ -187,6 +187,19 @@ def test_run_that_ends_at_once_has_a_block(live):
     assert (live.recording.request.blocks, live.recording.request.takes) == (1, "1:2")
 
 
+def test_end_may_be_asked_for_twice(live):
+    """By two pages, or as the last block is made. Catches: a refusal of what has come true already."""
+    next(live)
+    assert (live.end(), live.end()) == (2, 2)
+    assert list(live) == []
+
+
+def test_end_after_the_last_block_is_taken(streamer):
+    with streamer.live(replace(REQUEST, blocks=1), BALL) as stream:
+        assert len(list(stream)) == 1
+        assert stream.end() == 2
+
+
 def test_same_text_again_is_no_change(live):
     next(live)
     live.steer(CROSS)

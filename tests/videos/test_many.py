@@ -8,11 +8,12 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
 from mortal import GRAVE, open_mortal
+from safetensors.torch import save
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import VIDEOS_TABLE
@@ -23,6 +24,7 @@ from sdvg_core.text.prompts import one_prompt
 from sdvg_core.videos import maker, many, table
 from sdvg_core.videos.asked import Batch
 from sdvg_core.videos.batch import plan_videos
+from sdvg_core.videos.maker import VideoMaker
 from sdvg_core.weights.model_files import ModelFiles
 from tests.support.cli_runs import SMALL, generate, names, options, report
 from tests.support.forked import TWO, fork_workers, ray_here
@@ -251,6 +253,18 @@ def test_impossible_workers_are_refused(base, tmp_path, capsys, more, keyword):
     assert generate(base, tmp_path / "out", *more) == 2
     assert keyword in capsys.readouterr().err
     assert names(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("fault", [torch.OutOfMemoryError("tried to allocate 9 GiB"), MemoryError()], ids=repr)
+def test_worker_out_of_memory_refuses_its_video_alone(files, tmp_path, monkeypatch, fault):
+    """Catches: a fault that no worker's result can be, which ends the videos of all."""
+    monkeypatch.setattr(VideoMaker, "make", Mock(side_effect=fault))
+    batch = replace(batch_of(files, tmp_path / "out", blocks=1), prompts=(one_prompt("a red ball"),), seeds=(1, 2))
+    with plan_videos(batch) as planned:
+        make = many.open_worker(batch, torch.get_num_threads(), planned.needed, "cpu")
+        task = many.VideoTask(planned.to_make[0], save({}))
+        with pytest.raises(BadInput, match=r"^out of memory .*choose a smaller size .*Out of memory"):
+            make(task, bool)
 
 
 @pytest.mark.heavy

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from sdvg_core.engine.plan import Lead
 from sdvg_core.engine.types import hash_tensor
+from sdvg_core.errors import BadInput
 from sdvg_core.loading.headers import check_models
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
@@ -31,6 +34,14 @@ def test_start_is_read_in_the_videos_size(files: ModelFiles) -> None:
     resolved = resolve_request(request, check_models(files, LOAD), start=read)
     assert (resolved.width, resolved.height) == (48, 32)
     assert sizes == [(48, 32)]
+
+
+def test_vae_of_other_channels_is_refused(files: ModelFiles) -> None:
+    """Of a TAEHV for a family that we do not know, say. Catches: torch's error after the first block was made."""
+    headers = check_models(files, LOAD)
+    headers = replace(headers, vae=replace(headers.vae, latent_channels=12))
+    with pytest.raises(BadInput, match="the VAE has 12 latent channels and the drafter 16;"):
+        resolve_request(REQUEST, headers, start=PictureStart(torch.zeros(1, 1, 3, 32, 32)))
 
 
 def clip(frames: int) -> torch.Tensor:
