@@ -1,6 +1,7 @@
 // Shows a run's notes on SDVG Report, and its record, folded: ComfyUI shows no text below a picture. None of it is saved.
 import { make } from "./dom.js";
-import { addElement, onOutput, register, widgetOf } from "./frontend.js";
+import { onOutput, register, widgetOf } from "./frontend.js";
+import { addElement } from "./node_elements.js";
 import { setSizes } from "./sizes.js";
 import { text } from "./words.js";
 

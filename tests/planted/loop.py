@@ -275,7 +275,7 @@ MISTAKES = {
         whole_where_first,
     ),
     "a draft that is refined goes on from the target's block": Mistake(
-        "videos/test_live.py::test_refining_a_recording_makes_no_draft[recomputed]",
+        "videos/test_live_finished.py::test_refining_a_recording_makes_no_draft[recomputed]",
         "sdvg_core.engine.speculate.context_of_drafts",
         lambda context_of_drafts: lambda route, asked: asked,
     ),

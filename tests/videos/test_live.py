@@ -6,7 +6,6 @@ import random
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,16 @@ import torch
 from torch import Tensor
 
 from sdvg_core.causal_wan import generator
-from sdvg_core.engine.reuse import PartKeys, Reuse, Store
 from sdvg_core.errors import BadInput
 from sdvg_core.files.video import write_mp4
 from sdvg_core.loading.headers import check_models
-from sdvg_core.loading.load import load_encoder, load_models
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import ClipFile, VideoRequest
-from sdvg_core.settings.route import Budget, First, Gate, Refine, Route
+from sdvg_core.settings.route import Budget, First, Route
 from sdvg_core.text.prompts import PromptSchedule, read_prompt
 from sdvg_core.videos.film import resolve_film
-from sdvg_core.videos.live import ENDS_OTHERWISE, LiveFilm, Recording, Steering, live_film
+from sdvg_core.videos.live import ENDS_OTHERWISE, Recording, Steering, live_film
 from sdvg_core.videos.stream import LiveStream, StreamBlock, Streamer
 
 BALL = "a big blue ball drifts right from the left over sand"
@@ -447,84 +444,3 @@ def test_fast_decoder_is_said_to_end_a_clip_otherwise(clip):
     request = VideoRequest(blocks=4, width=64, height=64)
     assert live_film(replace(request, restyle=clip), read_prompt(BALL), headers).notes == (ENDS_OTHERWISE,)
     assert live_film(request, read_prompt(BALL), headers).notes == ()
-
-
-# --- finished by the target
-
-
-KEYS = PartKeys(drafter="drafter", target="target", codec="codec", scorer="scorer")
-
-
-class Loaded:
-    """Loaded models, a store that keeps what they made, and counts of their calls."""
-
-    def __init__(self, files: Any, options: LoadOptions) -> None:
-        self.headers = check_models(files, options)
-        self.models = load_models(files, options, self.headers)
-        self.embed = load_encoder(files, options)
-        self.reuse = Reuse(store=Store(), part_keys=KEYS)
-
-    def make_live(self, film: LiveFilm) -> Recording:
-        engine = self.models.build(needed=frozenset({"drafter"}), block_length=3)
-        for number, _ in film.play(engine, self.embed, self.reuse, lambda: 0.0):
-            if number == 2:
-                film.steering.steer(CROSS)
-            if number == 3:
-                film.steering.steer(RING, fresh=True)
-        recording = film.steering.recording()
-        assert recording is not None
-        return recording
-
-    def finish(self, recording: Recording, request: VideoRequest) -> list[str]:
-        """Finish a recording; return the role of each call to a model."""
-        resolved = resolve_film(request, self.headers)
-        engine = self.models.build(needed=resolved.models_needed, block_length=request.block_length)
-        calls: list[str] = []
-        for role in ("drafter", "target"):
-            model = getattr(engine, role)
-            generate = model.generate
-            model.generate = lambda call, role=role, generate=generate: (calls.append(role), generate(call))[1]
-        conditions = recording.prompt.conditions({text: self.embed(text) for text in TEXTS})
-        for _ in resolved.play(resolved.prepare_runs(engine, conditions, self.reuse, lambda: 0.0)):
-            pass
-        return calls
-
-
-@pytest.mark.parametrize("context", ["recomputed", "framewise"])
-def test_gate_with_own_context_makes_no_draft_again(files, context):
-    """Catches drafts of a live run that are stored without the predictions that are handed over."""
-    loaded = Loaded(files, options_of(context))
-    recording = loaded.make_live(
-        live_film(replace(REQUEST, drafter_context="own"), read_prompt(BALL), loaded.headers)
-    )
-    request = replace(recording.request, shots=_shots_of(recording), route=Route(Gate(10.0), handover=1))
-    assert loaded.finish(recording, request) == ["target"] * MOST
-
-
-@pytest.mark.parametrize("context", ["recomputed", "framewise"])
-def test_refining_a_recording_makes_no_draft(files, context):
-    """Also of a run whose drafter was to go on from the video's blocks, which are the drafts as well.
-
-    Catches a refined draft that goes on from the target's block, and so is another one.
-    """
-    loaded = Loaded(files, options_of(context))
-    recording = loaded.make_live(live_film(REQUEST, read_prompt(BALL), loaded.headers))
-    request = replace(recording.request, shots=_shots_of(recording), route=Route(Refine("strong")))
-    assert loaded.finish(recording, request) == ["target"] * MOST
-
-
-def _shots_of(recording: Recording) -> str:
-    return ",".join(map(str, recording.prompt.shots))
-
-
-def test_run_keeps_latents_and_predictions_alone(files):
-    """Every block adds its latents and as many more as predictions are kept, and no more than a tenth of that."""
-    loaded = Loaded(files, OPTIONS)
-    film = live_film(replace(REQUEST, blocks=8), read_prompt(BALL), loaded.headers)
-    engine = loaded.models.build(needed=frozenset({"drafter"}), block_length=3)
-    sizes = [loaded.reuse.store.bytes for _ in film.play(engine, loaded.embed, loaded.reuse, lambda: 0.0)]
-    handover = film.longest.plan.route.handover
-    assert handover == 1
-    latents = 4 * 16 * 3 * 4 * 4
-    added = [after - before for before, after in pairwise(sizes)]
-    assert added == [latents * (1 + handover)] * 7

@@ -1,0 +1,149 @@
+// What the server is asked: which runs it knows of, what the samplers are set to, and what the next run makes.
+import { NAMELESS, askServer, nodeOf, promptNow } from "./frontend.js";
+import { TEXT_OF } from "./node_inputs.js";
+import { mergeRuns, runOfServer } from "./runs.js";
+import {
+  idOf,
+  keyHere,
+  keyOf,
+  runs,
+  server,
+  signatures,
+  stripOf,
+  strips,
+  takes,
+  update,
+} from "./runs_known.js";
+import { watchOthers } from "./runs_watch.js";
+import { idIn } from "./strip_takes.js";
+
+/** @typedef {import("./strip.js").Strip} Strip */
+
+const BETWEEN = 500; // ms between two questions to the server
+
+let isAsking = false;
+let askAgain = false;
+let askedAt = -BETWEEN;
+
+/** Ask the server which runs it knows of, what the samplers are set to, and what the next run makes. */
+export async function ask() {
+  askAgain = true;
+  if (isAsking) return;
+  isAsking = true;
+  try {
+    while (askAgain && strips.size) {
+      const early = askedAt + BETWEEN - performance.now();
+      if (early > 0) await new Promise((resolve) => setTimeout(resolve, early));
+      askAgain = false;
+      askedAt = performance.now();
+      await hearAll();
+    }
+  } catch (error) {
+    console.warn("SDVG", error);
+    for (const strip of strips.values()) {
+      strip.tell(strip.key, null);
+      strip.refresh();
+    }
+  } finally {
+    isAsking = false;
+  }
+}
+
+async function hearAll() {
+  const keys = [...strips.values()].map((strip) => ({ strip, key: strip.key }));
+  const { output } = await promptNow();
+  for (const { strip } of keys) {
+    if (strip.tau !== null) tryTau(output, strip.node, strip.tau);
+    if (strip.board.draft !== null) tryPrompt(output, strip.node, strip.board.draft);
+  }
+  const answer = await askServer("/sdvg/runs", { method: "POST", body: JSON.stringify(output) });
+  if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+  /** @type {{ runs: (RunInfo & { events: BlockEvent[], done: RunDone | null })[], asked: Record<string, Signature>,
+   *   forecast?: Record<string, Record<string, Forecast>>, refused?: Record<string, string> }} */
+  const { runs: all, asked, forecast = {}, refused = {} } = await answer.json();
+  signatures.clear();
+  /** @type {Map<GraphNode, Record<string, Forecast>>} */
+  const forecasts = new Map();
+  const refusals = new Map(Object.entries(refused).map(([id, sentence]) => [nodeOf(id), sentence]));
+  for (const [id, signature] of Object.entries(asked)) {
+    const node = nodeOf(id);
+    if (!node) continue;
+    signatures.set(node, signature);
+    forecasts.set(node, forecast[id] ?? {});
+  }
+  hear(
+    runs,
+    all.filter(({ until }) => !until),
+  );
+  hear(
+    takes,
+    all.filter(({ until }) => until),
+  );
+  const known = all.map(({ run }) => run);
+  for (const { strip, key } of keys) {
+    const refusal = refusals.get(strip.node);
+    strip.tell(key, forecasts.get(strip.node) ?? {}, known, refusal);
+    strip.view.forgive(refusal ?? signatures.get(strip.node)?.all ?? "none");
+    const place = keyHere(idOf(strip.node));
+    if (stripOf(place) === strip) update(place);
+    else strip.refresh();
+  }
+}
+
+/**
+ * Put the tau that is tried in the place of the one that is set.
+ * @param {ApiPrompt} output
+ * @param {GraphNode} node
+ * @param {number} tau
+ */
+function tryTau(output, node, tau) {
+  const wire = output[idIn(output, node)]?.inputs.router;
+  const router = Array.isArray(wire) ? output[wire[0]] : undefined;
+  if (router) router.inputs["policy.tau"] = tau;
+}
+
+/**
+ * Put a prompt that is being typed in the place of the one that is set.
+ * @param {ApiPrompt} output
+ * @param {GraphNode} node
+ * @param {string} prompt
+ */
+function tryPrompt(output, node, prompt) {
+  const MOST_STEPS = 16;
+  let source = output[idIn(output, node)];
+  for (let steps = 0; steps < MOST_STEPS && source; steps += 1) {
+    const name = TEXT_OF[source.class_type];
+    if (name) source.inputs[name] = prompt;
+    const wire = name ? undefined : source.inputs.positive;
+    if (!Array.isArray(wire)) return;
+    source = output[wire[0]];
+  }
+}
+
+/**
+ * Take in what the server knows of runs.
+ * @param {Map<string, Run[]>} known
+ * @param {(RunInfo & { events: BlockEvent[], done: RunDone | null })[]} answer
+ */
+function hear(known, answer) {
+  const all = answer.filter(({ workflow }) => workflow !== NAMELESS);
+  const keys = all.map(keyOf).filter((key) => key !== null);
+  for (const key of new Set(keys)) {
+    const theirs = all.filter((run) => keyOf(run) === key).map(runOfServer);
+    for (const run of theirs) run.ended = server.isIdle;
+    known.set(key, mergeRuns(known.get(key) ?? [], theirs));
+  }
+}
+
+/** Another page's runs, as the server knows them. */
+export const others = watchOthers(async () => {
+  if (!strips.size) return;
+  const answer = await askServer("/sdvg/runs");
+  if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+  const { runs: all } = await answer.json();
+  hear(
+    runs,
+    all.filter((/** @type {RunInfo} */ { until }) => !until),
+  );
+  for (const [node] of strips) update(keyHere(idOf(node)));
+});
