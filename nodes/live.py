@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..sdvg_core.devices.device import device_clock
+from ..sdvg_core.engine.types import hash_tensor
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.loading.headers import Headers
 from ..sdvg_core.memory.plan import gigabytes
@@ -30,6 +31,7 @@ from ..sdvg_core.videos.live import LiveFilm, Recording, Steering, live_request
 from .film import ReadyRun, host_engine, reuse_of
 from .host.compiled import layers_of
 from .host.conditioning import (
+    encoder_device,
     encoder_of,
     fresh_shots,
     read_embedding,
@@ -38,6 +40,7 @@ from .host.conditioning import (
     with_control_of,
     with_lines,
 )
+from .host.encoded import ENCODED, Encoded
 from .host.job import Job
 from .host.loras import naming_loras
 from .host.memory import refusal_of, resident
@@ -97,6 +100,7 @@ def play_session(wired: Job, longest: int, kept_blocks: str = "") -> Recorded:
     try:
         ended = _play(ready, film, words, session)
     finally:
+        ENCODED.learn(wired.request.seed, words.encoded_as)
         recording = _newest(film.steering)
         values = _values(recording, prompts, ready.given) if recording else {}
         dropped = [_values(earlier, prompts, ready.given) for earlier in film.steering.dropped]
@@ -171,6 +175,7 @@ class _Words:
         # A text of several lines is encoded anew, as it is recorded in one.
         self._known = {entry.text: entry.conditioning for entry in prompts if entry.text == one_line(entry.text)}
         self.understand = encoder.understand
+        self.encoded_as = dict[str, Encoded]()  # by text
         self.encoded: Callable[[float], None] = lambda seconds: None
 
     def conditioning(self, text: str) -> Sequence[Any]:
@@ -185,7 +190,10 @@ class _Words:
     def embedding(self, text: str) -> Tensor:
         """Return a prompt's embedding `(1, tokens, channels)`, float32 on the CPU."""
         channels = self._ready.job.main.model.diffusion_model.text_dim
-        return read_embedding(self.conditioning(text), channels)
+        conditioning = self.conditioning(text)
+        embedding = read_embedding(conditioning, channels)
+        self.encoded_as[text] = Encoded(hash_tensor(embedding), encoder_device(conditioning))
+        return embedding
 
 
 def _play(ready: ReadyRun, film: LiveFilm, words: _Words, session: LiveSession) -> str:

@@ -47,6 +47,7 @@ from .host.conditioning import (
     shown_clips,
     states_control,
 )
+from .host.encoded import ENCODED
 from .host.job import Job, footage_of, start_picture, with_parts_of_start
 from .host.loras import naming_loras, notes_on_loras
 from .host.memory import check_room, memory_of, refusal_of, resident
@@ -162,6 +163,7 @@ def prepare(wired: Job, kept_blocks: str = "", **more: Any) -> ReadyRun:
     model_notes = (*of_patches, *lora_notes, *job.notes)
     shown = range(given, given + (job.until_block or request.blocks))
     of_starts = notes_on_starts((entry.index for entry in job.prompts), shown)
+    of_embeddings = ENCODED.notes(request.seed, job.prompts, conditions, shown.stop)
     of_joins = (JOINS_NOTE,) if film.runs[1:] else ()
     image = (film.width, film.height, sum(run.plan.stop for run in film.runs))
     size_note = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
@@ -171,6 +173,7 @@ def prepare(wired: Job, kept_blocks: str = "", **more: Any) -> ReadyRun:
         *model_notes,
         *text_notes,
         *of_starts,
+        *of_embeddings,
         *taken_as_text(texts),
         *film.notes,
         *unread,

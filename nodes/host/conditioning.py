@@ -182,6 +182,13 @@ def encoder_of(prompts: Sequence[PromptEntry]) -> PromptEncoder:
     return encoder
 
 
+def encoder_device(conditioning: Sequence[Any]) -> str:
+    """Return the device on which a conditioning's text encoder reads prompts; empty if it is not known."""
+    encoder = _extra(conditioning, ENCODER_KEY, None)
+    patcher = encoder.patcher if isinstance(encoder, PromptEncoder) else None
+    return "" if patcher is None else str(patcher.load_device)
+
+
 def with_control_of(conditioning: Sequence[Any], other: Sequence[Any]) -> list[list[Any]]:
     """Return a CONDITIONING with the control of another one, or with none, in place of its own."""
     control = {key: value for _, extras in other for key, value in extras.items() if key in VACE_KEYS}

@@ -89,6 +89,26 @@ def test_recording_makes_the_sessions_film(parts, steered):
     assert [event["edition"] for event in events] == [0, *[1] * 6]
 
 
+def test_prompt_with_other_bits_is_named(parts, steered):
+    """Catches: a recording whose blocks are made again, and nobody says that a prompt was encoded otherwise."""
+    steered({3: [{"act": "prompt", "text": "a blue ring"}], 5: [{"act": "end"}]})
+    recorded = play_session(session_job(parts), 12)
+
+    def finished(encode):
+        lines = with_lines(read_prompt(recorded.values["text"]), encode)
+        job = replace(with_inputs(session_job(parts), blocks=4), prompts=(PromptEntry(0, lines, ""),))
+        return SamplerRun(job).report
+
+    def moved(words):
+        ((embedding, _),) = encoded(words)
+        shift = 2**-20 if words == "a blue ring" else 0.0
+        return with_text([[embedding + shift, {}]], words, encoder=PromptEncoder(moved))
+
+    fault = "The prompt from block 3 on has another embedding than in the live session with this seed, so block 3"
+    assert [note for note in finished(moved).notes if note.startswith(fault)]
+    assert not [note for note in finished(encoded).notes if "embedding" in note]
+
+
 def test_fault_keeps_what_was_made(parts, steered, monkeypatch):
     """Catches: a session whose blocks are lost with a prompt that cannot be encoded, or NaN."""
 
