@@ -6,6 +6,9 @@ They are kept in memory, with limits, so that a page that is reloaded can show t
 from __future__ import annotations
 
 import io
+import itertools
+import threading
+import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Mapping
@@ -32,6 +35,9 @@ LONGEST_ROW = 65_000
 """Pixels of a sprite's width: a JPEG has at most 65535."""
 MOST_SPRITE_BYTES = 64 << 20
 """Bytes of sprites kept for one run; beyond, the oldest are dropped."""
+_changing = threading.RLock()
+_changes = itertools.count(int(1000 * time.time()))
+"""Numbers of what pages can be told. Of one thousand a second, all of a server are higher than those of one before it."""
 
 
 @dataclass(slots=True)
@@ -43,11 +49,10 @@ class LiveRun:
     keys for the forecast in `reuse`. `beginnings`: its kept blocks by digest; see `kept`. `digests`: of the beginning of
     its shot up to each block. `trace`: what it left for the
     forecast; None if its signature is not known. Of a live session: `edition`: how often it was set back; `state`:
-    as its pages were told last.
+    as its pages were told last. `begun`, `changed`: numbers of its first and last change.
     """
 
     begin: dict[str, Any]
-    events: list[dict[str, Any]] = field(default_factory=list)
     sprites: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
     done: dict[str, Any] | None = None
     stop_asked: bool = False
@@ -60,11 +65,39 @@ class LiveRun:
     trace: Trace | None = None
     edition: int = 0
     state: dict[str, Any] | None = None
+    begun: int = 0
+    changed: int = 0
+    _log: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The events of its blocks."""
+        return [event for _, event in self._log]
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Add the event of a block."""
+        with _changing:
+            self.changed = next(_changes)
+            self._log.append((self.changed, event))
+
+    def tell(self, state: dict[str, Any]) -> None:
+        """Keep what pages are told of a live session's state."""
+        with _changing:
+            self.changed = next(_changes)
+            self.state = state
+
+    def end(self, done: dict[str, Any]) -> None:
+        """Keep the last event."""
+        with _changing:
+            self.changed = next(_changes)
+            self.done = done
 
     def set_back(self, number: int) -> None:
         """Drop the blocks from `number` on, from 1, which are made anew."""
-        self.edition += 1
-        self.events = [event for event in self.events if event["number"] < number]
+        with _changing:
+            self.changed = next(_changes)
+            self.edition += 1
+            self._log = [entry for entry in self._log if entry[1]["number"] < number]
         self.sprites = OrderedDict((at, sprite) for at, sprite in self.sprites.items() if at < number)
 
     def add_sprite(self, number: int, frames: Tensor) -> dict[str, int]:
@@ -78,6 +111,16 @@ class LiveRun:
     def as_dict(self) -> dict[str, Any]:
         """Return the run as JSON values."""
         return {**self.begin, "events": self.events, "done": self.done, "state": self.state}
+
+    def changes(self, after: int) -> dict[str, Any]:
+        """Return the run as JSON values without what a page knows by the change `after`.
+
+        `same`: the number of its first events that are as they were then; the events that are left come after these.
+        """
+        same = sum(number <= after for number, _ in self._log)
+        whole = self.as_dict() if self.begun > after else {"run": self.begin["run"], "state": self.state}
+        ended = {"done": self.done} if self.done else {}
+        return {**whole, **ended, "same": same, "events": self.events[same:]}
 
 
 def small(frames: Tensor) -> Tensor:
@@ -107,18 +150,33 @@ class LiveRuns:
 
     def begin(self, run: LiveRun) -> None:
         """Remember a run as the newest of its node, or in addition to it if it makes a take."""
-        if run.begin.get("until"):
-            self._takes.append(run)
-            return
-        place = (run.begin["workflow"], run.begin["node"])
-        self._earlier.extend(filter(None, [self._runs.pop(place, None)]))
-        self._runs[place] = run
-        while len(self._runs) > MOST_RUNS:
-            self._runs.popitem(last=False)
+        with _changing:
+            run.begun = run.changed = next(_changes)
+            if run.begin.get("until"):
+                self._takes.append(run)
+                return
+            place = (run.begin["workflow"], run.begin["node"])
+            self._earlier.extend(filter(None, [self._runs.pop(place, None)]))
+            self._runs[place] = run
+            while len(self._runs) > MOST_RUNS:
+                self._runs.popitem(last=False)
 
     def all(self) -> list[Mapping[str, Any]]:
         """Return every run as JSON values."""
         return [run.as_dict() for run in self.now()]
+
+    def since(self, after: int) -> dict[str, Any]:
+        """Return what changed after a change, by its number; all that there is after 0, or one that never was.
+
+        `newest`: number of the last change. `known`: all runs. `runs`: those that changed.
+        """
+        with _changing:
+            runs = self.now()
+            newest = max((run.changed for run in runs), default=0)
+            after = after if after <= newest else 0
+            changed = [run.changes(after) for run in runs if run.changed > after]
+        known = [run.begin["run"] for run in runs]
+        return {"after": after, "newest": newest, "known": known, "runs": changed}
 
     def sprite(self, run_id: str, number: int) -> bytes | None:
         """Return the JPEG of a run's block, or None if it is no longer kept."""

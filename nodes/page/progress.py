@@ -108,14 +108,15 @@ class NodeProgress:
         self._add({**KEPT_EVENT, "number": self._done, "of": self._blocks, "sprite": sprite})
 
     def _add(self, event: dict[str, Any]) -> None:
-        self.live.events.append({**whose(self.live), **event})
-        self._send("sdvg.block", self.live.events[-1])
+        told = {**whose(self.live), **event}
+        self.live.add(told)
+        self._send("sdvg.block", told)
 
     def done(self, report: RunReport) -> None:
         """Send the last event of a run with a result."""
         blocks = len(report.blocks)
         wanted = self._blocks - self.kept_count
-        self.live.done = {
+        done = {
             **whose(self.live),
             "blocks": blocks,
             "of": wanted,
@@ -126,19 +127,19 @@ class NodeProgress:
             "clip_frames": self.live.clip_frames,
             "joins": {} if self.live.begin["until"] else joins_of(report),
         }
-        self._send(DONE_EVENT, self.live.done)
+        self._end(done)
 
     def give_up(self) -> None:
         """Send the last event of a run that failed; do nothing after `done()`."""
         if self.live.done is None:
             ended = {"blocks": self._done, "of": self._blocks, "stopped": False, "failed": True}
-            self.live.done = {**whose(self.live), **ended, "seconds": 0.0, "speed_up": None}
-            self._send(DONE_EVENT, self.live.done)
+            self._end({**whose(self.live), **ended, "seconds": 0.0, "speed_up": None})
 
     def steered(self, state: Mapping[str, Any]) -> None:
         """Show the state of a live session."""
-        self.live.state = {**whose(self.live), **state}
-        self._send(LIVE_EVENT, self.live.state)
+        told = {**whose(self.live), **state}
+        self.live.tell(told)
+        self._send(LIVE_EVENT, told)
 
     def recorded(self, recording: Mapping[str, Any], dropped: Sequence[Mapping[str, Any]], why: str) -> None:
         """Send the last event of a live session. `recording`: its values; none if nothing was made.
@@ -150,8 +151,11 @@ class NodeProgress:
             self.live.set_back(blocks + 1)
         ended = {"blocks": blocks, "of": self._blocks, "stopped": blocks < self._blocks, "failed": not blocks}
         told = {"live": True, "recording": recording or None, "dropped": dropped, "why": why}
-        self.live.done = {**whose(self.live), **ended, **told, "seconds": 0.0, "speed_up": None}
-        self._send(DONE_EVENT, self.live.done)
+        self._end({**whose(self.live), **ended, **told, "seconds": 0.0, "speed_up": None})
+
+    def _end(self, done: dict[str, Any]) -> None:
+        self.live.end(done)
+        self._send(DONE_EVENT, done)
 
     def show(self, text: str) -> None:
         """Show a line of text on the node."""

@@ -19,6 +19,7 @@ from .steering import SESSIONS, TooMany
 logger = logging.getLogger(__name__)
 
 ALL_RUNS = "/sdvg/runs"
+MOST_DIGITS = 16
 MOST_BYTES = 1 << 18
 """Bytes of a message to a live session: 20,000 characters, each of six letters in JSON, and some more."""
 
@@ -38,7 +39,7 @@ def register_routes(check: Check) -> None:
 
     @server.routes.get(ALL_RUNS)
     async def runs(request: web.Request) -> web.Response:
-        return web.json_response({"runs": RUNS.all()})
+        return web.json_response(runs_since(request.query.get("after"), RUNS))
 
     @server.routes.get("/sdvg/frames/{run}/{number}")
     async def frames(request: web.Request) -> web.Response:
@@ -54,7 +55,8 @@ def register_routes(check: Check) -> None:
     async def post_runs(request: web.Request) -> web.Response:
         prompt = await read(request)
         refused = await asyncio.to_thread(refusals, prompt, check)  # reads locks from the disk
-        return web.json_response({"runs": RUNS.all(), "refused": refused, **forecast(prompt, RUNS)})
+        known = runs_since(request.query.get("after"), RUNS)
+        return web.json_response({**known, "refused": refused, **forecast(prompt, RUNS)})
 
     @server.routes.post("/sdvg/stop")
     async def stop(request: web.Request) -> web.Response:
@@ -77,6 +79,13 @@ async def read(request: web.Request) -> Any:
         return await request.json()
     except (ValueError, RecursionError, LookupError):  # nested too deep; an unknown character set
         return None
+
+
+def runs_since(after: str | None, runs: LiveRuns) -> dict[str, Any]:
+    """Return all runs as JSON values, or what is new since the change `after`, which an answer before this one named."""
+    if after is None:
+        return {"runs": runs.all()}
+    return runs.since(int(after) if after.isdecimal() and len(after) <= MOST_DIGITS else 0)
 
 
 def answer_stop(asked: Any, runs: LiveRuns) -> web.Response:

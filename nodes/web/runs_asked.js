@@ -15,9 +15,13 @@ import {
   update,
 } from "./runs_known.js";
 import { watchOthers } from "./runs_watch.js";
+import { Account } from "./runs_account.js";
 import { idIn } from "./strip_takes.js";
 
 /** @typedef {import("./strip.js").Strip} Strip */
+/** @typedef {import("./runs_account.js").RunAccount} RunAccount */
+
+const account = new Account();
 
 const BETWEEN = 500; // ms between two questions to the server
 
@@ -56,21 +60,11 @@ async function hearAll() {
     if (strip.tau !== null) tryTau(output, strip.node, strip.tau);
     if (strip.board.draft !== null) tryPrompt(output, strip.node, strip.board.draft);
   }
-  const answer = await askServer("/sdvg/runs", { method: "POST", body: JSON.stringify(output) });
-  if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
-  /** @type {{ runs: (RunInfo & { events: BlockEvent[], done: RunDone | null })[], asked: Record<string, Signature>,
-   *   forecast?: Record<string, Record<string, Forecast>>, refused?: Record<string, string> }} */
-  const { runs: all, asked, forecast = {}, refused = {} } = await answer.json();
+  const { all, asked, forecast = {}, refused = {} } = await askNext(output);
   signatures.clear();
-  /** @type {Map<GraphNode, Record<string, Forecast>>} */
-  const forecasts = new Map();
-  const refusals = new Map(Object.entries(refused).map(([id, sentence]) => [nodeOf(id), sentence]));
-  for (const [id, signature] of Object.entries(asked)) {
-    const node = nodeOf(id);
-    if (!node) continue;
-    signatures.set(node, signature);
-    forecasts.set(node, forecast[id] ?? {});
-  }
+  const forecasts = byNode(forecast);
+  const refusals = byNode(refused);
+  for (const [node, signature] of byNode(asked)) signatures.set(node, signature);
   hear(
     runs,
     all.filter(({ until }) => !until),
@@ -88,6 +82,43 @@ async function hearAll() {
     if (stripOf(place) === strip) update(place);
     else strip.refresh();
   }
+}
+
+/**
+ * Ask for the runs that are known, and for a prompt's next one.
+ * @param {ApiPrompt} output
+ * @returns {Promise<{ all: RunAccount[], asked: Record<string, Signature>, forecast?: Record<string, Record<string, Forecast>>,
+ *   refused?: Record<string, string> }>}
+ */
+function askNext(output) {
+  return askRuns({ method: "POST", body: JSON.stringify(output) });
+}
+
+/**
+ * Ask the server for what is new of its runs; returns its answer, with `all` of them.
+ * @param {RequestInit} [options]
+ */
+async function askRuns(options) {
+  const answer = await askServer(`/sdvg/runs?after=${account.newest}`, options);
+  if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+  const told = await answer.json();
+  return { ...told, all: account.take(told) };
+}
+
+/**
+ * What the server says by id, by the node of the open workflow.
+ * @template T
+ * @param {Record<string, T>} answers
+ * @returns {Map<GraphNode, T>}
+ */
+function byNode(answers) {
+  /** @type {Map<GraphNode, T>} */
+  const known = new Map();
+  for (const [id, answer] of Object.entries(answers)) {
+    const node = nodeOf(id);
+    if (node) known.set(node, answer);
+  }
+  return known;
 }
 
 /**
@@ -123,7 +154,7 @@ function tryPrompt(output, node, prompt) {
 /**
  * Take in what the server knows of runs.
  * @param {Map<string, Run[]>} known
- * @param {(RunInfo & { events: BlockEvent[], done: RunDone | null })[]} answer
+ * @param {RunAccount[]} answer
  */
 function hear(known, answer) {
   const all = answer.filter(({ workflow }) => workflow !== NAMELESS);
@@ -138,12 +169,10 @@ function hear(known, answer) {
 /** Another page's runs, as the server knows them. */
 export const others = watchOthers(async () => {
   if (!strips.size) return;
-  const answer = await askServer("/sdvg/runs");
-  if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
-  const { runs: all } = await answer.json();
+  const { all } = await askRuns();
   hear(
     runs,
-    all.filter((/** @type {RunInfo} */ { until }) => !until),
+    all.filter((/** @type {RunAccount} */ { until }) => !until),
   );
   for (const [node] of strips) update(keyHere(idOf(node)));
 });

@@ -74,6 +74,7 @@ PURE = (
     "locks.js",
     "prompt_lines.js",
     "runs.js",
+    "runs_account.js",
     "shot_changes.js",
     "shot_edits.js",
     "shot_pictures.js",

@@ -157,13 +157,13 @@ async function restartServer(page) {
   const empty = async (route) => {
     const answer = await (await route.fetch()).json();
     const forecast = Object.fromEntries(Object.keys(answer.forecast).map((id) => [id, {}]));
-    await route.fulfill({ json: { ...answer, runs: [], forecast } });
+    await route.fulfill({ json: { ...answer, after: 0, newest: 0, known: [], runs: [], forecast } });
   };
-  await page.route("**/sdvg/runs", empty);
+  await page.route("**/sdvg/runs?*", empty);
   await write(page, SAMPLER, "takes", "9:2");
   await quiet(page, 900);
   const seen = { lock: await lockOf(page, 1), next: await page.locator(".sdvg-next").textContent() };
-  await page.unroute("**/sdvg/runs", empty);
+  await page.unroute("**/sdvg/runs?*", empty);
   await write(page, SAMPLER, "takes", "");
   await quiet(page, 900);
   return seen;
@@ -173,7 +173,7 @@ async function restartServer(page) {
 async function drawWords(page) {
   const texts = [];
   const hear = (request) => {
-    if (request.method() !== "POST" || !request.url().endsWith("/sdvg/runs")) return;
+    if (request.method() !== "POST" || !request.url().includes("/sdvg/runs?")) return;
     const nodes = Object.values(JSON.parse(request.postData()));
     texts.push(nodes.find((node) => node.class_type === "SDVGPocketModels").inputs.prompt);
   };

@@ -61,7 +61,7 @@ async function open(page, workflow, settled = SOON) {
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
 async function edit(page, type, name, value) {
-  const forecast = page.waitForResponse((one) => one.url().endsWith("/sdvg/runs"), { timeout: 30000 }).catch(() => {});
+  const forecast = page.waitForResponse((one) => one.url().includes("/sdvg/runs?"), { timeout: 30000 }).catch(() => {});
   await write(page, type, name, value);
   await forecast;
   await quiet(page);
@@ -84,11 +84,11 @@ async function movingSeed(page) {
 
 /** The page after its server was started again. */
 async function forget(page) {
-  const nothing = (route) => route.fulfill({ json: { runs: [], asked: {}, loading: {}, decoding: {} } });
-  await page.route("**/sdvg/runs", nothing);
+  const nothing = (route) => route.fulfill({ json: { after: 0, newest: 0, known: [], runs: [], asked: {}, loading: {}, decoding: {} } });
+  await page.route("**/sdvg/runs?*", nothing);
   await edit(page, SAMPLER, "takes", "9:2");
   const { next } = await lookAtFilm(page);
-  await page.unroute("**/sdvg/runs", nothing);
+  await page.unroute("**/sdvg/runs?*", nothing);
   await edit(page, SAMPLER, "takes", "");
   return next;
 }
