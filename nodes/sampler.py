@@ -32,6 +32,7 @@ from .loaders import stated_target
 from .page.kept import check_kept, find_locks
 from .page.progress import output_of
 from .page.signature import signature
+from .page.steering import PACE
 from .run import run_job
 from .schema import NOT_WIRED, check_values, known_inputs_only, node_schema, widget, workflow_id
 
@@ -89,7 +90,10 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Int.Input("until_block", default=0, min=0, max=4096, advanced=True, optional=True),
                 widget(VideoRequest, "colour_hold"),
                 io.Int.Input("draft_steps", default=0, min=0, max=64, advanced=True, optional=True),
-                io.Boolean.Input("live", default=False, advanced=True, optional=True),
+                # nodes/web/live_pace.js offers PACE as settings of the page.
+                io.Boolean.Input(
+                    "live", default=False, advanced=True, optional=True, extra_dict={"sdvg_pace": PACE}
+                ),
                 io.Int.Input("live_blocks", default=DEFAULT_LONGEST, min=1, max=4096, advanced=True, optional=True),
                 *(widget(VideoRequest, name) for name in OF_REQUEST if name not in PLACED),
             ],

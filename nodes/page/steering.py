@@ -6,6 +6,7 @@ acts soon; it holds when nobody watches, and ends when nobody comes back. Withou
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
@@ -27,6 +28,8 @@ MOST_AHEAD = 16
 PATIENCE = 10
 """Minutes for which a session is held before it ends, so that it never blocks the queue for ever."""
 MOST_PATIENCE = 24 * 60
+PACE = {"ahead": [AHEAD, MOST_AHEAD], "patience": [PATIENCE, MOST_PATIENCE]}
+"""What a page may set: the usual value, and the most."""
 ACTS_A_SECOND = 20
 TOO_MANY = f"over {ACTS_A_SECOND} messages came in a second; wait a moment"
 MOST_PAGES = 64
@@ -78,6 +81,9 @@ class LiveSession:
         self._held_since: float | None = None
         self._words = ""
         self._encoding = 0.0
+        self._turns = itertools.count(1)
+        self._telling = threading.Lock()
+        self._told = 0
 
     # What pages ask for.
 
@@ -183,17 +189,21 @@ class LiveSession:
         self.show()
 
     def show(self) -> None:
-        """Tell pages the state."""
+        """Tell pages the state, unless another thread has told them a newer one meanwhile."""
+        turn = next(self._turns)
         held = self._unseen or self._steering.held
-        self._tell(
-            {
-                "held": held,
-                "why": ("unseen" if self._unseen else "asked") if held else "",
-                "upcoming": self._steering.upcoming,
-                "encoding": self._encoding,
-                "words": self._words,
-            }
-        )
+        state = {
+            "turn": turn,
+            "held": held,
+            "why": ("unseen" if self._unseen else "asked") if held else "",
+            "upcoming": self._steering.upcoming,
+            "encoding": self._encoding,
+            "words": self._words,
+        }
+        with self._telling:
+            if turn > self._told:
+                self._told = turn
+                self._tell(state)
 
 
 SESSIONS: dict[str, LiveSession] = {}

@@ -119,20 +119,32 @@ function holderOf(graph) {
 }
 
 /**
- * Change widgets as a hand would, as one step that can be undone.
- * @param {[GraphNode, Widget, unknown][]} changes
+ * Change widgets as a hand would, as one step that can be undone. A widget that only a change before it makes is given by its name.
+ * @param {[GraphNode, Widget | string, unknown][]} changes
  */
 export function setWidgets(changes) {
-  const { canvas } = app;
-  canvas.emitBeforeChange?.();
-  try {
-    for (const [node, widget, value] of changes) {
+  asOneStep(() => {
+    for (const [node, given, value] of changes) {
+      const widget = typeof given === "string" ? widgetOf(node, given) : given;
+      if (!widget) continue;
       const before = widget.value;
       widget.value = value;
-      widget.callback?.(value, canvas, node);
+      widget.callback?.(value, app.canvas, node);
       node.onWidgetChanged?.(widget.name, value, before, widget);
       node.setDirtyCanvas?.(true, true);
     }
+  });
+}
+
+/**
+ * Change the graph by one step that can be undone.
+ * @param {() => void} change
+ */
+export function asOneStep(change) {
+  const { canvas } = app;
+  canvas.emitBeforeChange?.();
+  try {
+    change();
   } finally {
     canvas.emitAfterChange?.();
   }
@@ -222,6 +234,11 @@ export function samplersOf(node) {
   return [...allNodes()].filter(
     (other) => other.comfyClass === SAMPLER && promptNode(other) === node,
   );
+}
+
+/** What names this tab of the browser: the same as the page is loaded anew, and another one in a copy of the tab, unlike what it keeps. */
+export function tabName() {
+  return window.name;
 }
 
 // --- which tabs of the page a run belongs to; node ids do not tell: every copy of a template has the same

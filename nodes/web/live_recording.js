@@ -1,5 +1,5 @@
 // The recording of a live session in the graph that it was queued from: what stood there then, and writing it.
-import { seedControl, setWidgets, isLinked, isWired, widgetOf } from "./frontend.js";
+import { seedControl, setWidgets, isLinked, isWired, tabName, widgetOf } from "./frontend.js";
 import { escapeChoices, withBareFirst } from "./live_text.js";
 import { text } from "./words.js";
 
@@ -28,8 +28,8 @@ const OF_BLOCKS = [
 ];
 
 /**
- * What stood in the graph as a session was queued. `seed`: null if it moves from run to run by itself.
- * @typedef {{ node: string, source: string, prompt: string, seed: string | null, takes: string, blocks: string, others: string }} Queued
+ * What stood in the graph as a session was queued. `tab`: where it was. `seed`: null if it moves from run to run by itself.
+ * @typedef {{ tab: string, node: string, source: string, prompt: string, seed: string | null, takes: string, blocks: string, others: string }} Queued
  */
 
 /** @type {Queued[]} */
@@ -50,8 +50,12 @@ function keepQueued(all) {
  * @param {import("./node_inputs.js").NodeInputs[]} samplers
  */
 export function noteQueued(samplers) {
-  const live = samplers.filter(({ node }) => widgetOf(node, "live")?.value === true);
-  queueing = live.map((inputs) => ({ node: String(inputs.node.id), ...valuesOf(inputs) }));
+  const live = samplers.filter(({ isLive }) => isLive);
+  queueing = live.map((inputs) => ({
+    tab: tabName(),
+    node: String(inputs.node.id),
+    ...valuesOf(inputs),
+  }));
 }
 
 /**
@@ -64,7 +68,7 @@ export function nameQueued(prompt) {
 }
 
 /**
- * What a node held as a prompt was queued, once; null: nobody knows, or it was asked before.
+ * What a node held as this tab queued a prompt, once; null: nobody knows, or it was asked before. A copy of the tab has it too.
  * @param {string | undefined} prompt
  * @param {GraphNode} node
  */
@@ -72,7 +76,7 @@ export function takeQueued(prompt, node) {
   const all = allQueued();
   const nodes = all.find(([other]) => other === prompt)?.[1] ?? [];
   const queued = nodes.find((other) => other.node === String(node.id));
-  if (!queued) return null;
+  if (queued?.tab !== tabName()) return null;
   const others = nodes.filter((other) => other !== queued);
   keepQueued(all.map(([name, of]) => (name === prompt ? [name, others] : [name, of])));
   return queued;
@@ -129,8 +133,7 @@ export function textOf({ text: prompt }) {
 export function holdsRecording(inputs, recording) {
   const isHeld = WRITTEN.every((name) => inputs.read(name) === String(recording[name]));
   const prompt = inputs.promptSource()?.widget.value;
-  const isLive = widgetOf(inputs.node, "live")?.value === true;
-  return isHeld && prompt === textOf(recording) && !isLive;
+  return isHeld && prompt === textOf(recording) && !inputs.isLive;
 }
 
 /**

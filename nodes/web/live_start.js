@@ -1,5 +1,5 @@
 // Whether a live session can begin: what it takes of the graph.
-import { isLinked, sourceOf, promptNode, isWired, widgetOf } from "./frontend.js";
+import { isLinked, promptNode, isWired } from "./frontend.js";
 import { TEXT_OF } from "./node_inputs.js";
 import { text } from "./words.js";
 
@@ -10,7 +10,7 @@ const PROBLEMS = [
   ["wired", ({ node }) => isWired(node, "live")],
   ["drafter", ({ node }) => !isLinked(node, ({ name }) => name === "drafter")],
   ["encoder", ({ node }) => !(String(promptNode(node)?.comfyClass) in TEXT_OF)],
-  ["budget", ({ node }) => hasBudget(sourceOf(node, "router"))],
+  ["budget", (inputs) => inputs.routeSource()?.widget.value === "budget"],
   ["directions", (inputs) => /[^.\s]/.test(inputs.read("directions"))],
   ["locks", (inputs) => inputs.read("kept_blocks").trim() !== ""],
   ["until", (inputs) => Number(inputs.read("until_block")) > 0],
@@ -23,10 +23,4 @@ const PROBLEMS = [
 export function liveProblem(inputs) {
   const problem = PROBLEMS.find(([, isSo]) => isSo(inputs));
   return problem ? text(`live.cannot.${problem[0]}`) : "";
-}
-
-/** @param {GraphNode | null} router */
-function hasBudget(router) {
-  if (router?.comfyClass !== "SDVGQualityRouter" || isWired(router, "policy")) return false;
-  return widgetOf(router, "policy")?.value === "budget";
 }

@@ -39,6 +39,8 @@ export class NodeInputs {
       if (widget) after(widget, "callback", changed);
     }
     this.lengthName = widgetOf(node, "blocks")?.label;
+    this.isBeginning = false; // a live session
+    this.sendLive();
     this.sendFitted("directions", fitDirections);
     this.sendFitted("takes", fitTakes);
   }
@@ -159,6 +161,17 @@ export class NodeInputs {
   }
 
   /**
+   * The router's node and its widget with the route; undefined if it is none of ours, or if the route comes from elsewhere.
+   * @returns {WidgetSource | undefined}
+   */
+  routeSource() {
+    const node = sourceOf(this.node, "router");
+    if (node?.comfyClass !== "SDVGQualityRouter") return undefined;
+    const widget = widgetOf(node, "policy");
+    return widget && !isWired(node, widget.name) ? { node, widget } : undefined;
+  }
+
+  /**
    * The router's node and its widget with tau; undefined if it compares no scores, or if tau comes from elsewhere.
    * @returns {WidgetSource | undefined}
    */
@@ -236,6 +249,17 @@ export class NodeInputs {
     const isGiven = isWired(this.node, name);
     if (isGiven) toast("warn", text("wired"), text("wiredDetail", { name }), LIFE);
     return isGiven;
+  }
+
+  /** Whether the next run is a live session. */
+  get isLive() {
+    return this.isBeginning || widgetOf(this.node, "live")?.value === true;
+  }
+
+  /** Send what was asked for in the strip too, which is no setting of the node. */
+  sendLive() {
+    const widget = widgetOf(this.node, "live");
+    if (widget) widget.serializeValue = () => this.isLive;
   }
 
   /**

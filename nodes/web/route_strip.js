@@ -33,7 +33,6 @@ import {
 import { keepBlocks, steer, stop } from "./server_acts.js";
 import { Strip } from "./strip.js";
 import { onBroken, onError, onRefused } from "./strip_faults.js";
-import { AHEAD, PATIENCE } from "./strip_live.js";
 
 const SCROLLERS = ".sdvg-squares, .sdvg-side, .sdvg-shots, textarea"; // up and down
 const PLAY = "sdvg.strip.play";
@@ -171,22 +170,6 @@ register({
       type: "boolean",
       defaultValue: true,
       onChange: (/** @type {boolean} */ on) => strips.forEach((strip) => strip.play(on)),
-    },
-    {
-      id: AHEAD.id,
-      category: ["SDVG", "Live", "Ahead"],
-      name: AHEAD.id,
-      type: "number",
-      attrs: { min: 1, max: 16, step: 1, showButtons: true },
-      defaultValue: AHEAD.usual,
-    },
-    {
-      id: PATIENCE.id,
-      category: ["SDVG", "Live", "Patience"],
-      name: PATIENCE.id,
-      type: "number",
-      attrs: { min: 1, max: 1440, step: 1, showButtons: true },
-      defaultValue: PATIENCE.usual,
     },
   ],
   async init() {

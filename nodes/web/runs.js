@@ -91,7 +91,7 @@ export function mergeRuns(known, answer) {
     const at = all.findIndex((other) => other.run === run.run);
     if (at >= 0) {
       return all.map((other, place) =>
-        place === at && saysMore(run, other) ? { ...run, heard: other.heard } : other,
+        place === at && saysMore(run, other) ? withNewestState(run, other) : other,
       );
     }
     const later = answer.slice(i + 1).map((other) => other.run);
@@ -101,6 +101,26 @@ export function mergeRuns(known, answer) {
     return next < 0 ? [...all, run] : [...all.slice(0, next), run, ...all.slice(next)];
   }, known);
   return runs.slice(-MOST);
+}
+
+/**
+ * A run with what else is known of it: whether it is heard, and its state as it was told last.
+ * @param {Run} run
+ * @param {Run} known
+ */
+function withNewestState(run, known) {
+  const [now, before] = [run, known].map(({ info }) => info.state);
+  const state = isOlder(now, before) ? before : now;
+  return { ...run, info: { ...run.info, state }, heard: known.heard };
+}
+
+/**
+ * Whether a state of a live run was told before another one.
+ * @param {LiveState | null | undefined} state
+ * @param {LiveState | null | undefined} other
+ */
+export function isOlder(state, other) {
+  return (state?.turn ?? 0) < (other?.turn ?? 0);
 }
 
 /**

@@ -82,6 +82,21 @@ async function hearAll() {
     if (stripOf(place) === strip) update(place);
     else strip.refresh();
   }
+  await hearRefined(keys, output);
+}
+
+/**
+ * Ask besides what the large model would make of the recordings in the graph if it refined them.
+ * @param {{ strip: Strip, key: string }[]} keys
+ * @param {ApiPrompt} output
+ */
+async function hearRefined(keys, output) {
+  const offered = keys.filter(({ strip }) => strip.recording.canRefine);
+  if (!offered.length) return;
+  for (const { strip } of offered) strip.recording.tryRefine(output);
+  const forecasts = byNode((await askNext(output)).forecast ?? {});
+  for (const { strip, key } of offered)
+    strip.recording.refined = { key, runs: forecasts.get(strip.node) ?? {} };
 }
 
 /**

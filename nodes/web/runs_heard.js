@@ -1,6 +1,6 @@
 // What the server says of runs by itself: that one began, of each block, and how it ended.
 import { askServer } from "./frontend.js";
-import { isGoing, newRun, placeOf } from "./runs.js";
+import { isGoing, isOlder, newRun, placeOf } from "./runs.js";
 import { ask, others } from "./runs_asked.js";
 import {
   findRun,
@@ -29,6 +29,7 @@ export function onLive(state) {
     ask();
     return;
   }
+  if (isOlder(state, run.info.state)) return;
   run.info.state = state;
   run.heard = true;
   const strip = stripOf(key);

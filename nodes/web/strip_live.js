@@ -1,13 +1,11 @@
 // A live session on a strip: what is typed and pressed, how far its film was shown, and what is said of it.
-import { setting } from "./frontend.js";
+import { livePace } from "./live_pace.js";
 import { LivePanel } from "./live_panel.js";
 import { growth, promptProblem, secondsAhead } from "./live_text.js";
 import { liveProblem } from "./live_start.js";
 import { editionOf, isGoing } from "./runs.js";
 import { text } from "./words.js";
 
-export const AHEAD = { id: "sdvg.live.ahead", usual: 2 }; // blocks that are made ahead of the film
-export const PATIENCE = { id: "sdvg.live.patience", usual: 10 }; // minutes that a session is held
 const BETWEEN = 1000; // ms between two words on how far the film was shown
 const STALLED = 700; // ms at the end of what is made, after which the film goes back
 const REPLAYED = 4; // blocks that it goes back then
@@ -80,7 +78,7 @@ export class LiveStrip {
       this.strip.takes.close(false);
       this.sent = null;
       this.isSetBack = false;
-      this.seen = Math.max(0, run.events.length - Number(setting(AHEAD.id) ?? AHEAD.usual));
+      this.seen = Math.max(0, run.events.length - livePace().ahead);
       if (this.seen) player.goBehind(this.seen);
       this.panel.refuse("");
     } else {
@@ -181,10 +179,7 @@ export class LiveStrip {
     if ((isOn ? !player.visible : document.hidden) && !this.isOurs) return;
     this.isOurs = false;
     const at = Math.round(this.seen * 100) / 100;
-    const [ahead, patience] = [AHEAD, PATIENCE].map(({ id, usual }) =>
-      Number(setting(id) ?? usual),
-    );
-    const act = { act: "play", page: PAGE, at, ahead, patience };
+    const act = { act: "play", page: PAGE, at, ...livePace() };
     const answer = await this.strip.acts.steer(run, act).catch(() => ({}));
     if ("status" in answer && answer.status === 404) this.strip.acts.ask(); // it has ended
   }
@@ -219,9 +214,9 @@ export class LiveStrip {
     const { inputs, acts } = this.strip;
     if (this.problem()) return;
     this.isQueued = true;
-    inputs.write("live", true);
+    inputs.isBeginning = true;
     const isTaken = await acts.queue().catch(() => false);
-    inputs.write("live", false); // the server has its own: the next run is none, however this one ends
+    inputs.isBeginning = false;
     if (!isTaken) this.forgetQueued();
   }
 

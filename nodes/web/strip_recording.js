@@ -1,5 +1,5 @@
 // What a strip does with the recording of a live session: it goes into the graph, and the next run finishes it.
-import { toast } from "./frontend.js";
+import { asOneStep, isLinked, setWidgets, toast } from "./frontend.js";
 import {
   holdsRecording,
   recordingProblem,
@@ -9,20 +9,31 @@ import {
 } from "./live_recording.js";
 import { openText } from "./strip_dialog.js";
 import { madeText } from "./strip_sentences.js";
+import { idIn } from "./strip_takes.js";
 import { text } from "./words.js";
 
 const LIFE = 8000; // ms of a message
+const MOST_DROPPED = 6; // recordings in the menu
+// The route by which the menu has a recording refined, as the router's inputs have it.
+const REFINED = { policy: "refine", "policy.strength": "medium" };
 
 export class StripRecording {
   /** @param {import("./strip.js").Strip} strip */
   constructor(strip) {
     this.strip = strip;
+    /** @type {{ key: string, runs: Record<string, Forecast> } | null} */
+    this.refined = null; // what the server says of refining it, by run, and what was asked then
   }
 
-  /** The newest recording that the server has. */
-  get recording() {
+  /** The newest session with a recording that the server has, as it ended. */
+  get ended() {
     const runs = [...this.strip.acts.others(), this.strip.run];
-    return runs.findLast((run) => run?.done?.recording?.blocks)?.done?.recording ?? null;
+    return runs.findLast((run) => run?.done?.recording?.blocks)?.done ?? null;
+  }
+
+  /** Its recording. */
+  get recording() {
+    return this.ended?.recording ?? null;
   }
 
   /** Whether the strip shows its film, and the graph holds it: it was made as it is asked for, though another route makes it again. */
@@ -42,12 +53,69 @@ export class StripRecording {
     const { recording, strip } = this;
     if (!recording) return [];
     /** @type {MenuItem[]} */
-    const items = [{ text: text("live.asText"), act: () => this.offer("") }];
-    const isInGraph = holdsRecording(strip.inputs, recording);
-    const cost = madeText(strip.forecast);
-    const finish = cost ? text("does", { act: text("live.finish"), cost }) : text("live.finish");
-    if (isInGraph) items.unshift({ text: finish, act: () => void strip.acts.queue() });
+    const items = [
+      { text: text("live.asText"), act: () => this.offer("") },
+      ...this.droppedItems(),
+    ];
+    if (this.canRefine) items.unshift({ text: this.refineText(), act: () => this.refine() });
+    if (holdsRecording(strip.inputs, recording)) {
+      const finish = withCost(text("live.finish"), strip.forecast);
+      items.unshift({ text: finish, act: () => void strip.acts.queue() });
+    }
     return items;
+  }
+
+  /**
+   * What *again* dropped, the newest first.
+   * @returns {MenuItem[]}
+   */
+  droppedItems() {
+    const items = (this.ended?.dropped ?? []).map((dropped, i) => ({
+      text: text("live.droppedAsText", { number: i + 1, count: dropped.blocks }),
+      act: () => this.offer("", dropped),
+    }));
+    return items.slice(-MOST_DROPPED).reverse();
+  }
+
+  // --- refined, which is another route
+
+  /** Whether the graph holds a recording, and has a large model and a router that may refine it, which it does not yet. */
+  get canRefine() {
+    const { recording, strip } = this;
+    const { inputs, node } = strip;
+    const route = inputs.routeSource();
+    if (!recording || !route || route.widget.value === REFINED.policy) return false;
+    return isLinked(node, ({ name }) => name === "target") && holdsRecording(inputs, recording);
+  }
+
+  refineText() {
+    const { refined, strip } = this;
+    const act = text("live.refine", { strength: REFINED["policy.strength"] });
+    const isKnown = strip.run && refined?.key === strip.key && !strip.refusal;
+    return withCost(act, isKnown ? (refined.runs[strip.run?.run ?? ""] ?? null) : null);
+  }
+
+  /**
+   * Put the route by which it would be refined in the place of the one that is set.
+   * @param {ApiPrompt} output
+   */
+  tryRefine(output) {
+    const { node, inputs } = this.strip;
+    const wire = output[idIn(output, node)]?.inputs.router;
+    const router = Array.isArray(wire) ? output[wire[0]] : undefined;
+    if (router && inputs.routeSource()) Object.assign(router.inputs, REFINED);
+  }
+
+  /** Have the large model refine it: as one step that can be undone the router refines, and the workflow is queued. */
+  refine() {
+    const { strip } = this;
+    const route = strip.inputs.routeSource();
+    if (!route) return;
+    asOneStep(() => {
+      setWidgets(Object.entries(REFINED).map(([name, value]) => [route.node, name, value]));
+      strip.refresh(); // the line of tau goes, and with it some of the node's height
+    });
+    void strip.acts.queue();
   }
 
   /**
@@ -75,14 +143,24 @@ export class StripRecording {
   }
 
   /**
-   * Show the recording as text.
+   * Show a recording as text.
    * @param {string} problem why it is not in the graph
+   * @param {LiveRecording | null} [recording]
    */
-  offer(problem) {
-    const { recording } = this;
+  offer(problem, recording = this.recording) {
     if (!recording) return;
     const { seed, takes, blocks } = recording;
     const values = { count: blocks, seed, takes: takes || text("live.noTakes") };
     openText(text("live.recording"), [problem, text("live.values", values)], textOf(recording));
   }
+}
+
+/**
+ * An entry of the menu, with what it makes if that is known.
+ * @param {string} act
+ * @param {Forecast | null} forecast
+ */
+function withCost(act, forecast) {
+  const cost = madeText(forecast);
+  return cost ? text("does", { act, cost }) : act;
 }

@@ -146,6 +146,20 @@ def test_account_of_a_session_is_the_newest(modules):
     assert found == [[count, heard] for _, heard, _, count in ACCOUNTS]
 
 
+@pytest.mark.parametrize("known, told, shown", [(3, 2, 3), (2, 3, 3), (None, 1, 1), (4, None, 4)])
+def test_state_of_a_late_answer_is_dropped(modules, known, told, shown):
+    """Catches: *held* on the strip of a session that went on meanwhile."""
+    source = """([known, told]) => {
+      const run = (turn, made) => {
+        const info = { run: "a", live: true, state: turn && { turn } };
+        return js.newRun(info, Array.from({ length: made }, (_, i) => ({ run: "a", number: i + 1 })));
+      };
+      const [merged] = js.mergeRuns([{ ...run(known, 1), heard: true }], [run(told, 2)]);
+      return [merged.events.length, merged.info.state.turn];
+    }"""
+    assert call(modules, source, [[known, told]]) == [[2, shown]]
+
+
 def test_session_has_squares_for_its_blocks(modules):
     """Its next one too, as long as it goes on. Catches: 80 small squares, or made ones that look out of use."""
     source = """([made, done]) => {

@@ -21,6 +21,7 @@ def test_button_says_why_none_can_begin(page):
         "until": "until_block",
         "drafter": "drafter",
         "positive": "SDVG Prompt or SDVG Pocket Models",
+        "wired": "wire",
     }
     for name, word in words.items():
         assert offered[name]["disabled"], name
@@ -34,7 +35,20 @@ def test_session_shows_itself_in_the_strip(page):
     assert begun["seen"] == [True, True, True, False, False]
     assert begun["focus"] == "INPUT", "who pressed Live can type at once"
     assert begun["named"]
-    assert begun["pace"].startswith("acts in ")
+    assert begun["says"].startswith("acts in ")
+
+
+def test_beginning_changes_no_graph(page):
+    """Catches: two steps to undo, of *live* on and off; a saved workflow that begins another session."""
+    begun = page["begun"]
+    assert begun["graph"] == page["before"]
+    assert not begun["graph"]["live"]
+    assert begun["steps"][0] == begun["steps"][1]
+
+
+def test_settings_begin_as_the_server_says(page):
+    """Catches: a page that tells the server another usual value than its own."""
+    assert page["begun"]["pace"]["set"] == page["begun"]["pace"]["usual"] == [2, 10]
 
 
 def test_typed_words_show_from_their_block(page):
@@ -128,6 +142,29 @@ def test_route_finishes_the_recording(page):
     assert (passes["drafter_denoising"], passes["drafter_context"]) == (0, 0)
     assert passes["target_denoising"] > 0
     assert finished["graph"] == page["ended"]["graph"]
+
+
+def test_dropped_blocks_are_offered_as_text(page):
+    """Catches: what *again* dropped, which only ComfyUI's history has."""
+    [dropped] = page["ended"]["dropped"]
+    [item] = [item for item in page["finished"]["items"] if item.startswith("before Again")]
+    assert item == f"before Again no. 1: {dropped['blocks']} blocks, as text…"
+    assert page["finished"]["dropped"]["text"] == dropped["text"].removeprefix("1: ")
+    assert f"{dropped['blocks']} blocks" in " ".join(page["finished"]["dropped"]["sentences"])
+
+
+def test_recording_is_refined_from_the_menu(page):
+    """What is made is said before, and one step takes the route back. Catches: a menu that hides the other way."""
+    refined = page["refined"]
+    assert "refine the live recording, medium (remakes every block)" in refined["items"]
+    passes = refined["passes"]
+    assert (passes["drafter_denoising"], passes["target_denoising"]) == (0, 2 * refined["blocks"])
+    assert refined["route"] == {"policy": "refine", "policy.strength": "medium"}
+    assert "finish the live recording (nothing to remake)" in refined["again"]
+    assert not [item for item in refined["again"] if item.startswith("refine")]
+    assert refined["undone"]["policy"] == "reward"
+    assert refined["undone"]["policy.tau"] == -0.7
+    assert refined["graph"] == page["ended"]["graph"]
 
 
 def test_words_survive_the_page_that_queues(page):

@@ -246,3 +246,21 @@ def test_word_is_answered_with_its_block(page):
     assert page.told[-1]["why"] == "asked"
     page.session.act({"act": "resume"})
     assert not page.told[-1]["held"]
+
+
+def test_newest_state_is_told_last(page, monkeypatch):
+    """Catches: the state of a thread that looked earlier and speaks later."""
+    looks = []
+
+    def held(steering):
+        looks.append(1)
+        if len(looks) == 1:  # another thread tells the state while this one finds it
+            page.session.encoded(2.0)
+        return False
+
+    monkeypatch.setattr(Steering, "held", property(held, lambda steering, value: None), raising=False)
+    page.session.show()
+    assert [state["encoding"] for state in page.told] == [2.0]
+    page.session.show()
+    assert [state["turn"] for state in page.told] == sorted(state["turn"] for state in page.told)
+    assert len(page.told) == 2

@@ -114,6 +114,7 @@ interface NodeInput {
 interface InputOptions {
   default?: unknown;
   sdvg_examples?: string[];
+  sdvg_pace?: { ahead: [number, number]; patience: [number, number] };
   options?: { key: string; inputs: { required?: NodeInput; optional?: NodeInput } }[];
 }
 

@@ -71,6 +71,7 @@ interface RunInfo {
  * `encoding`: seconds of the last prompt. `words`: the newest prompt that was asked for, as it was taken.
  */
 interface LiveState {
+  turn: number;
   held: boolean;
   why: string;
   upcoming: number;
@@ -114,6 +115,7 @@ interface RunDone {
   joins?: Record<string, Join>;
   why?: string;
   recording?: LiveRecording | null;
+  dropped?: LiveRecording[];
 }
 
 /**

@@ -16,8 +16,10 @@ main(async (page, options) => {
   await quiet(page, 500);
   const offered = await offer(page);
   const before = await graph(page);
+  const steps = [await stepsOf(page)];
   await begin(page);
-  const begun = await look(page);
+  steps.push(await stepsOf(page));
+  const begun = { ...(await look(page)), steps, graph: await graph(page), pace: await pace(page), says: (await look(page)).pace };
   const typed = await type(page);
   const refused = await refuse(page);
   const held = await hold(page);
@@ -27,9 +29,10 @@ main(async (page, options) => {
   const ended = await end(page);
   const undone = await undo(page);
   const finished = await finish(page);
+  const refined = await refine(page);
   const texts = await readBack(page);
   const changed = await changeMeanwhile(page);
-  return { offered, before, begun, typed, refused, held, beside, loaded, back, ended, undone, finished, texts, changed };
+  return { offered, before, begun, typed, refused, held, beside, loaded, back, ended, undone, finished, refined, texts, changed };
 });
 
 // --- whether it can begin
@@ -54,8 +57,41 @@ async function offer(page) {
     seen[input] = await button(page);
     await page.evaluate(wire, [SAMPLER, input, true]);
   }
+  await page.evaluate(wireLive, SAMPLER);
+  await quiet(page, 700);
+  seen.wired = await button(page);
+  await page.evaluate(wireLive, SAMPLER);
   await quiet(page, 700);
   return { ...seen, again: await button(page) };
+}
+
+/** Set the input by a node, or take that node away. */
+function wireLive(type) {
+  const { graph: all, extensionManager } = window.app;
+  const known = all.nodes.find((node) => node.type === "PrimitiveBoolean");
+  if (known) all.remove(known);
+  else {
+    const sampler = all.nodes.find((node) => node.type === type);
+    const source = window.LiteGraph.createNode("PrimitiveBoolean");
+    all.add(source);
+    source.connect(0, sampler, sampler.inputs.findIndex(({ name }) => name === "live"));
+  }
+  const { changeTracker } = extensionManager.workflow.activeWorkflow;
+  (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+}
+
+/** How many steps can be undone. */
+function stepsOf(page) {
+  return page.evaluate(() => window.app.extensionManager.workflow.activeWorkflow.changeTracker.undoQueue.length);
+}
+
+/** What is set for sessions on a new page, and what the server calls usual. */
+function pace(page) {
+  return page.evaluate(async (type) => {
+    const { setting } = window.app.extensionManager;
+    const told = (await (await fetch(`/object_info/${type}`)).json())[type].input.optional.live[1].sdvg_pace;
+    return { set: [setting.get("sdvg.live.ahead"), setting.get("sdvg.live.patience")], usual: [told.ahead[0], told.patience[0]] };
+  }, SAMPLER);
 }
 
 function button(page) {
@@ -223,7 +259,7 @@ async function end(page) {
   const done = (await runs(page)).findLast((one) => one.live).done;
   await page.waitForFunction((type) => Boolean(window.app.nodeOutputs[window.app.graph.nodes.find((node) => node.type === type).id]), "SDVGRouteReport");
   await quiet(page, 500);
-  return { recording: done.recording, graph: await graph(page), squares: (await look(page)).squares, cards: await cards(page) };
+  return { recording: done.recording, dropped: done.dropped, graph: await graph(page), squares: (await look(page)).squares, cards: await cards(page) };
 }
 
 async function undo(page) {
@@ -239,17 +275,51 @@ async function undo(page) {
 
 /** The menu after it, and the recording finished by the route. */
 async function finish(page) {
+  await openMenu(page);
+  await page.getByRole("menuitem", { name: /^before Again no. 1/ }).click();
+  await page.waitForSelector("dialog.sdvg-text");
+  const dropped = await readDialog(page);
+  const items = await openMenu(page);
+  await run(page, async () => page.getByRole("menuitem", { name: /^finish the live recording/ }).click());
+  const { totals, blocks } = await report(page);
+  await quiet(page, 500);
+  return { items, dropped, passes: totals.passes, scored: totals.scored, drafted: blocks.length, graph: await graph(page) };
+}
+
+/** The other way to finish it, from its menu, which changes the route; then that is undone. */
+async function refine(page) {
+  const items = await openMenu(page);
+  await run(page, async () => page.getByRole("menuitem", { name: /^refine the live recording/ }).click());
+  const { totals, blocks } = await report(page);
+  await quiet(page, 1000);
+  const route = await page.evaluate(routeOf, ROUTER);
+  const again = await openMenu(page);
+  await page.keyboard.press("Escape");
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("Control+z");
+  await quiet(page, 1000);
+  const undone = await page.evaluate(routeOf, ROUTER);
+  return { items, passes: totals.passes, blocks: blocks.length, route, again, undone, graph: await graph(page) };
+}
+
+function routeOf(type) {
+  const { widgets } = window.app.graph.nodes.find((node) => node.type === type);
+  return Object.fromEntries(widgets.filter(({ name }) => /^policy/.test(name)).map(({ name, value }) => [name, value]));
+}
+
+/** Open the menu of block 2, and return its items. */
+async function openMenu(page) {
   await page.locator('.sdvg-squares [data-number="2"]').focus();
   await page.keyboard.press("Enter");
-  const items = await page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) => item.firstChild.textContent));
-  await run(page, async () => page.getByRole("menuitem", { name: /^finish the live recording/ }).click());
-  const record = await page.evaluate(() => {
-    const report = window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
-    const { totals, blocks } = JSON.parse(window.app.nodeOutputs[report.id].sdvg_report[0]);
-    return { totals, drafted: blocks.map(({ draft }) => draft) };
+  return page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) => item.firstChild.textContent));
+}
+
+/** What the report's node has of the newest run. */
+function report(page) {
+  return page.evaluate(() => {
+    const { id } = window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
+    return JSON.parse(window.app.nodeOutputs[id].sdvg_report[0]);
   });
-  await quiet(page, 500);
-  return { items, passes: record.totals.passes, scored: record.totals.scored, drafted: record.drafted.length, graph: await graph(page) };
 }
 
 /** Words as they are written into the graph, as ComfyUI's page sends them and as ours reads them. */
@@ -280,14 +350,20 @@ async function changeMeanwhile(page) {
   await page.keyboard.press("Escape");
   await page.keyboard.press("x");
   await page.waitForSelector("dialog.sdvg-text");
-  const dialog = await page.evaluate(() => {
+  const dialog = await readDialog(page);
+  const { recording } = (await runs(page)).findLast((one) => one.live).done;
+  return { ...dialog, recording, graph: await graph(page) };
+}
+
+/** Read the window with a recording, and close it. */
+async function readDialog(page) {
+  const seen = await page.evaluate(() => {
     const shown = document.querySelector("dialog.sdvg-text");
     return { sentences: [...shown.querySelectorAll("p")].map((one) => one.textContent), text: shown.querySelector("textarea").value, focus: document.activeElement.textContent };
   });
   await page.keyboard.press("Escape");
   await page.waitForFunction(() => !document.querySelector("dialog.sdvg-text"));
-  const { recording } = (await runs(page)).findLast((one) => one.live).done;
-  return { ...dialog, recording, graph: await graph(page) };
+  return seen;
 }
 
 // --- what is there
