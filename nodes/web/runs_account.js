@@ -38,6 +38,7 @@ export class Account {
       }
     }
     for (const run of this.runs.keys()) if (!known.includes(run)) this.runs.delete(run);
-    return [...this.runs.values()].sort((a, b) => known.indexOf(a.run) - known.indexOf(b.run));
+    const all = [...this.runs.values()].map((run) => ({ ...run, events: [...run.events] })); // which the page changes
+    return all.sort((a, b) => known.indexOf(a.run) - known.indexOf(b.run));
   }
 }

@@ -44,10 +44,15 @@ def some_change(runs, chance):
         run.end({"blocks": made})
 
 
-# All that the page has after each of the answers.
+# All that the page has after each of the answers; it then changes what it has, as events come to it.
 HEARD = """(answers) => {
   const account = new js.Account();
-  return answers.map((answer) => account.take(answer));
+  return answers.map((answer) => {
+    const all = account.take(answer);
+    const told = structuredClone(all);
+    for (const { events } of all) events.splice(0);
+    return told;
+  });
 }"""
 
 
