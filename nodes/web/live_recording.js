@@ -104,7 +104,7 @@ export function recordingProblem(inputs, queued) {
   const { node } = inputs;
   if (isLinked(node, ({ name }) => name === "prompt_schedule")) return text("live.scheduled");
   if (!inputs.promptSource()) return text("live.textElsewhere");
-  const wired = WRITTEN.find((name) => isWired(node, name));
+  const wired = ["live", ...WRITTEN].find((name) => isWired(node, name));
   if (wired) return text("live.givenElsewhere", { name: wired });
   const now = valuesOf(inputs);
   const isSame =

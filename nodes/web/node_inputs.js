@@ -251,15 +251,16 @@ export class NodeInputs {
     return isGiven;
   }
 
-  /** Whether the next run is a live session. */
+  /** Whether the next run is a live session, or may be one as another node says. */
   get isLive() {
-    return this.isBeginning || widgetOf(this.node, "live")?.value === true;
+    const isSet = widgetOf(this.node, "live")?.value === true;
+    return this.isBeginning || isSet || isWired(this.node, "live");
   }
 
   /** Send what was asked for in the strip too, which is no setting of the node. */
   sendLive() {
     const widget = widgetOf(this.node, "live");
-    if (widget) widget.serializeValue = () => this.isLive;
+    if (widget) widget.serializeValue = () => this.isBeginning || widget.value;
   }
 
   /**

@@ -73,6 +73,33 @@ console.log(JSON.stringify([inTab("a copy"), inTab(""), inTab("this tab"), inTab
 """
 
 
+WIRED = """
+const { NodeInputs } = await import("./node_inputs.js");
+const { holdsRecording, nameQueued, noteQueued, recordingProblem, takeQueued } = await import("./live_recording.js");
+const widget = { name: "live", value: false };
+const seen = [true, false].map((isWired) => {
+  const node = { id: 5, widgets: [widget], inputs: [{ widget }], isInputConnected: () => isWired };
+  const inputs = new NodeInputs(node, () => null, () => {});
+  inputs.promptSource = () => ({ node, widget: { value: "a ball" } });
+  inputs.read = () => "1";
+  noteQueued([inputs]);
+  nameQueued("prompt");
+  const queued = takeQueued("prompt", node);
+  const recording = { text: "a ball", seed: "1", takes: "1", blocks: "1" };
+  return [queued && recordingProblem(inputs, queued), holdsRecording(inputs, recording)];
+});
+console.log(JSON.stringify(seen));
+"""
+
+
+def test_wired_session_is_offered_as_text(run_page):
+    """Catches: a recording that nobody is shown, and *finish* where the next run begins another session."""
+    [[problem, is_held], usual] = run_page(WIRED)
+    assert "givenElsewhere" in problem
+    assert not is_held
+    assert usual == [None, True]
+
+
 def test_copied_tab_writes_no_recording(run_page):
     """Catches: a recording in two graphs, as a copy of a tab has all that the tab keeps."""
     assert run_page(QUEUED) == [None, None, "5", None]
