@@ -87,6 +87,7 @@ function addStrip(node) {
     undo: (number) => remember(node, number),
     others: () => othersOf(node),
     ask,
+    askStatus,
     queue: queueWorkflow,
     steer,
     signature: () => signatures.get(node),
@@ -190,7 +191,7 @@ register({
     onQueue(onRefused);
     listen("execution_error", onError);
     listen("status", onStatus);
-    askStatus().catch((error) => console.warn("SDVG", error));
+    askStatus();
     listen("reconnected", ask);
     for (const end of ["execution_start", "execution_error", "execution_interrupted"])
       listen(end, endAll);

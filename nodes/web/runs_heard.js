@@ -122,6 +122,10 @@ export function onStatus(status) {
 
 /** The server says so as its queue changes, and once before any pack hears it. */
 export async function askStatus() {
-  const answer = await askServer("/prompt");
-  if (answer.ok) onStatus(await answer.json());
+  try {
+    const answer = await askServer("/prompt");
+    if (answer.ok) onStatus(await answer.json());
+  } catch (error) {
+    console.warn("SDVG", error);
+  }
 }

@@ -36,6 +36,7 @@ import { text } from "./words.js";
  * @property {(number: number) => void} undo when a step is undone from a square
  * @property {() => Run[]} others runs that made takes to compare, and others that are over
  * @property {() => void} ask for a forecast
+ * @property {() => Promise<void>} askStatus whether the server has nothing to do: then all has ended
  * @property {() => Promise<boolean>} queue the workflow; whether the server took it
  * @property {(run: Run, act: object) => Promise<Steered>} steer a live session
  * @property {() => Signature | undefined} signature of what is set, as the server says

@@ -141,6 +141,7 @@ export class TakeSheet {
     this.open(number);
     try {
       await queueTakes(strip.node, number, making);
+      await strip.acts.askStatus(); // what ended before its id was known here
     } catch (error) {
       for (const [take, prompt] of making) if (!prompt) making.delete(take);
       if (!(/** @type {any} */ (error).response)) throw error; // the strip shows what the server refused

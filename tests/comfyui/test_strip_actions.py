@@ -63,3 +63,37 @@ def test_key_on_a_free_square_is_obeyed(press):
 def test_key_of_nothing_is_left_to_the_page(press):
     """Catches: a key of ComfyUI's that is explained, or kept from it."""
     assert press([[3, "x"], [4, "x"], [12, "t"]]) == [[False, [], 0]] * 3
+
+
+TAKES = """
+const { api } = await import("../../scripts/api.js");
+const queued = [];
+api.queuePrompt = async () => {
+  queued.push(`prompt ${queued.length}`);
+  if (queued.length === 3) sheet.end(); // the page hears of an idle server before it has the answer
+  return { prompt_id: queued.at(-1) };
+};
+const output = { 5: { class_type: "SDVGSpeculativeSampler", inputs: { takes: "", blocks: 9 } } };
+globalThis.i18n = { en: {} };
+globalThis.sessionStorage = { getItem: () => null, setItem: () => {} };
+globalThis.app = { graphToPrompt: async () => ({ output, workflow: {} }) };
+const { TakeSheet } = await import("./strip_takes.js");
+const now = { directions: "", takes: "", lock: "", shots: [["#0", 1, 9]] };
+const strip = {
+  node: { id: 5 },
+  inputs: { refuseWired: () => false, now: () => now },
+  acts: { signature: () => null, askStatus: async () => sheet.end() },
+  drawSheet: () => {},
+};
+const sheet = new TakeSheet(strip);
+sheet.known = () => [[1, {}]];
+sheet.open = () => {};
+await sheet.make(9);
+console.log(JSON.stringify([...sheet.making].map(([take, prompt]) => [take, prompt, sheet.over.has(prompt)])));
+"""
+
+
+def test_takes_that_ended_at_once_are_lost(tmp_path):
+    """Catches: *being made* for ever, where the server was idle before the page knew what it had queued."""
+    seen = run_node(write_modules(tmp_path), TAKES)
+    assert seen == [[2, "prompt 0", True], [3, "prompt 1", True], [4, "prompt 2", True]]
