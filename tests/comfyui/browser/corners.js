@@ -67,11 +67,13 @@ async function makeTakes(page, { url }) {
   const seen = { changed: await labels() };
   let queued = 0;
   const breakOff = async (route) => { // as the last of three waits for the others
+    if (route.request().method() !== "POST") return route.continue();
     const response = await route.fetch();
     await route.fulfill({ response });
     queued += 1;
     if (queued === 3) await page.request.post(`${url}/api/queue`, { data: { clear: true } });
     if (queued === 3) await page.request.post(`${url}/api/interrupt`);
+    return undefined;
   };
   await page.route("**/api/prompt", breakOff);
   await press(square(9), "c");
