@@ -75,7 +75,8 @@ console.log(JSON.stringify([inTab("a copy"), inTab(""), inTab("this tab"), inTab
 
 WIRED = """
 const { NodeInputs } = await import("./node_inputs.js");
-const { holdsRecording, nameQueued, noteQueued, recordingProblem, takeQueued } = await import("./live_recording.js");
+const recordings = await import("./live_recording.js");
+const { holdsRecording, nameQueued, noteQueued, recordingProblem, takeQueued } = recordings;
 const widget = { name: "live", value: false };
 const seen = [true, false].map((isWired) => {
   const node = { id: 5, widgets: [widget], inputs: [{ widget }], isInputConnected: () => isWired };
