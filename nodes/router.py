@@ -17,6 +17,7 @@ from ..sdvg_core.scorers.image_reward import find_vocabulary, read_vocabulary
 from ..sdvg_core.settings.execution import AUTO, RewardDtype
 from ..sdvg_core.settings.route import (
     ROUTE_PRESETS,
+    At,
     Budget,
     First,
     Gate,
@@ -27,7 +28,7 @@ from ..sdvg_core.settings.route import (
 )
 from ..sdvg_core.weights.model_files import KNOWN_FILES
 from .host.sockets import RouterSocket, RouterValue, ScorerSocket, load_host_scorer, needs_scorer, scorer_of
-from .page.route_inputs import HYBRID, OLDER_INPUTS, POLICY_INPUTS, REWARD, route_of
+from .page.route_inputs import AT_POLICIES, HYBRID, OLDER_INPUTS, POLICY_INPUTS, REWARD, route_of
 from .schema import NOT_WIRED, check_option, known_inputs_only, node_schema, shown, widget
 
 logger = logging.getLogger(__name__)
@@ -124,8 +125,8 @@ def _of_partial_blocks(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _preset_of(policy: str) -> Route:
-    """Return the preset with whose numbers a policy of first blocks starts."""
-    return ROUTE_PRESETS.get(policy, ROUTE_PRESETS["fast"])
+    """Return the preset with whose numbers a policy of stated blocks starts."""
+    return ROUTE_PRESETS.get(policy, ROUTE_PRESETS["balanced" if policy in AT_POLICIES else "fast"])
 
 
 def _policy_input() -> Any:
@@ -141,6 +142,9 @@ def _widget_of(policy: str, name: str) -> Any:
     if name == "target_blocks":
         default = preset.policy.n if isinstance(preset.policy, First) else 0
         return io.Int.Input(name, default=default, min=0, max=4096)
+    if name == "target_at":
+        blocks = preset.policy.blocks if isinstance(preset.policy, At) else ()
+        return io.String.Input(name, default=", ".join(map(str, blocks)))
     if name == "handover_steps":
         return io.Int.Input(name, default=preset.handover, min=0, max=16)
     if name == "aggregation":

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .settings.load import ModelOptions as ModelOptions
     from .settings.request import ClipFile as ClipFile
     from .settings.request import VideoRequest as VideoRequest
+    from .settings.route import At as At
     from .settings.route import Budget as Budget
     from .settings.route import Custom as Custom
     from .settings.route import First as First
@@ -57,7 +58,7 @@ _NAMES = {
     "settings.load": ("LoadOptions", "ModelOptions"),
     "settings.request": ("ClipFile", "VideoRequest"),
     "settings.route": (
-        *("Budget", "Custom", "First", "Gate", "Mean", "Quantile", "Refine", "Route", "Stride", "TargetOnly"),
+        *("At", "Budget", "Custom", "First", "Gate", "Mean", "Quantile", "Refine", "Route", "Stride", "TargetOnly"),
         *("WorstFrame", "route_preset"),
     ),
     "videos.api": ("make",),

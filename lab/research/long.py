@@ -38,10 +38,11 @@ from sdvg_core.pocket.oracle import BEST, REACH, weighted_error
 from sdvg_core.pocket.renderer import render_with_mask
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene
-from sdvg_core.settings.route import First, Route, Stride, TargetOnly, route_preset
+from sdvg_core.settings.route import First, Route, Stride, TargetOnly
 
 from .markdown import markdown, with_interval
 from .plots import BESIDE, BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, figure
+from .protocol import FIRST_TWO
 from .statistics import Bootstrap, as_json
 from .world import held_out_prompts
 
@@ -55,9 +56,10 @@ VARIANTS: Mapping[str, tuple[dict[str, Any], float, str]] = {
     "window of 12, deep sink": ({**INCREMENTAL, "context_memory": "deep-sink"}, 0.0, PINK),
     "window of 12, MemRoPE": ({**INCREMENTAL, "sink": 3, "context_memory": "memrope"}, 0.0, RED),
 }
+FIRST = "first two"
 ROUTES = {
     "drafter": Route(First(0)),
-    "balanced": route_preset("balanced"),
+    FIRST: FIRST_TWO.route,
     "stride 6": Route(Stride(6)),
     "stride 4": Route(Stride(4)),
     "target": Route(TargetOnly()),
@@ -72,7 +74,7 @@ STEP = 4
 ENDS = 8
 """Blocks that a point of the picture, and a figure of the table, is the mean of."""
 LATE = 15
-"""Blocks after which a *balanced* clip shows nothing of the target's any more."""
+"""Blocks after which a clip of the first two shows nothing of the target's any more."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -207,21 +209,21 @@ def show(
     sections = (
         f"{len(prompts)} prompts",
         markdown(head, table),
-        against_balanced(videos, prompts, variants, routes),
+        against_first_two(videos, prompts, variants, routes),
     )
     (folder / "long.md").write_text("\n\n".join(filter(None, sections)) + "\n", encoding="utf-8")
 
 
-def against_balanced(
+def against_first_two(
     videos: Mapping[tuple[str, ...], list[dict[str, str]]],
     prompts: Sequence[str],
     variants: Sequence[str],
     routes: Sequence[str],
 ) -> str:
-    """Return by how much routes are clearer than *balanced* after block LATE, with intervals over prompts."""
+    """Return by how much routes are clearer than the first two after block LATE, with intervals over prompts."""
     strides = [route for route in routes if route.startswith("stride")]
     blocks = len(next(iter(videos.values())))
-    if "balanced" not in routes or not strides or blocks <= LATE:
+    if FIRST not in routes or not strides or blocks <= LATE:
         return ""
 
     def late(text: str, name: str, route: str) -> float:
@@ -230,10 +232,10 @@ def against_balanced(
     bootstrap = Bootstrap(len(prompts))
     rows = []
     for name, route in product(variants, strides):
-        gains = [late(text, name, route) - late(text, name, "balanced") for text in prompts]
+        gains = [late(text, name, route) - late(text, name, FIRST) for text in prompts]
         gain = as_json(bootstrap.mean(np.array(gains)), len(prompts))
         rows.append([name, route, with_interval(gain, sign="+")])
-    return markdown(("context", f"blocks {LATE + 1} on, minus balanced", "dB at the best moment"), rows)
+    return markdown(("context", f"blocks {LATE + 1} on, minus first two", "dB at the best moment"), rows)
 
 
 if __name__ == "__main__":

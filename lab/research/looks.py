@@ -35,11 +35,10 @@ from sdvg_core.loading.load import encode_prompts
 from sdvg_core.memory.budget import WEIGHTS
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
-from sdvg_core.settings.route import First, Route, Stride, TargetOnly, route_preset
-from tests.support.routers import planned_route
+from sdvg_core.settings.route import At, First, Route, Stride, TargetOnly, route_preset
 
 from .long import VARIANTS, qualities
-from .protocol import ANCHOR_ONLY, DRAFT_ONLY, POCKET_TAUS, TARGET_ONLY, Configuration, pick, protocol
+from .protocol import ANCHOR_ONLY, DRAFT_ONLY, FIRST_TWO, POCKET_TAUS, TARGET_ONLY, Configuration, pick, protocol
 from .statistics import Record, cost_with
 from .videos import PromptSeedJob, StudyModels, StudyOptions, load_study_models, pack, rows_of
 from .world import draw_scene, held_out_prompts
@@ -86,29 +85,30 @@ def training_prompts(count: int) -> tuple[str, ...]:
 # --- where the target's blocks stand
 
 
-def at(places: Sequence[int], handover: int, blocks: int = 9) -> Configuration:
+def at(places: Sequence[int], handover: int) -> Configuration:
     """Return the way in which the target makes these blocks, counted from 1, and block 1 in any case."""
-    letters = "".join("t" if block in places else "d" for block in range(1, blocks + 1))
     name = f"at-{handover}@{'+'.join(map(str, places))}"
-    return Configuration(name, "at", planned_route(letters, handover=handover))
+    return Configuration(name, "at", Route(At(tuple(places)), handover=handover))
 
 
 ENDS = (
     Configuration(DRAFT_ONLY, "ends", Route(First(0))),
     Configuration(ANCHOR_ONLY, "ends", Route(First(1))),
-    Configuration("balanced", "ends", route_preset("balanced")),
+    FIRST_TWO,
     Configuration("careful", "ends", route_preset("careful")),
     Configuration(TARGET_ONLY, "ends", Route(TargetOnly())),
 )
 ONE_MORE = tuple(at((block,), 2) for block in range(3, 10))
-"""Beside block 1 one more, two of its steps handed over as in *balanced*, which has block 2: 0.38 of the cost."""
+"""Beside block 1 one more, two of its steps handed over as in FIRST_TWO, which has block 2: 0.38 of the cost."""
 TWO_MORE = tuple(at(pair, 3) for pair in ((4, 7), (5, 9), (5, 6), (3, 6), (2, 9), (6, 8), (8, 9), (2, 5)))
 """Two more, three steps handed over as in *hybrid*, for with two they cost 0.43: 0.40 of the cost."""
-BALANCED = ENDS[2]
 CHOSEN = tuple(way for way in TWO_MORE if way.name in ("at-3@2+9", "at-3@2+5", "at-3@3+6"))
 """By the first 60 training prompts (lab/training/LOG.md)."""
 WINNER = at((2, 5), 3)
-"""By 200 training prompts (lab/training/LOG.md): held against *balanced* on held-out ones."""
+"""By 200 training prompts (lab/training/LOG.md): held against FIRST_TWO on held-out ones, and *balanced* since."""
+
+LONGER = (WINNER, *(at(pair, 3) for pair in ((3, 11), (5, 12), (2, 11))))
+"""Blocks 2 and 5 in a clip of 21, and where they would stand as shares of its length."""
 
 CONTROL = ("handover-2@2", "handover-2@4", "handover-2@9", "handover-3@9", "passes-2@2", "passes-2@4", "passes-2@9")
 
@@ -145,16 +145,17 @@ def routes_of_one_cost(blocks: int) -> tuple[Configuration, ...]:
     count = len(range(0, blocks, 6))
     spread = Configuration("stride@6", "stride", Route(Stride(6)))
     first = Configuration(f"first@{count}", "first", Route(First(count)))
-    last = at(range(blocks - count + 2, blocks + 1), 0, blocks)
-    return BALANCED, spread, first, replace(last, name=f"last@{count}")
+    last = at(range(blocks - count + 2, blocks + 1), 0)
+    return WINNER, spread, first, replace(last, name=f"last@{count}")
 
 
 MEASURED = {
-    "places": Look((BALANCED, *ONE_MORE, *TWO_MORE), held_out=False),
+    "places": Look((FIRST_TWO, *ONE_MORE, *TWO_MORE), held_out=False),
+    "places-21": Look((FIRST_TWO, *LONGER), prompts=60, blocks=21, held_out=False),
     "presets": Look((*ENDS, *CHOSEN), seeds=(42, 43, 44)),
     "control": Look(pick(protocol(9, POCKET_TAUS), (TARGET_ONLY, *CONTROL)), prompts=100, seeds=(42, 43)),
-    "memories-21": long_look((ENDS[0], BALANCED, ENDS[-1]), 21),
-    "memories-42": long_look((ENDS[0], BALANCED, ENDS[-1]), 42),
+    "memories-21": long_look((ENDS[0], WINNER, ENDS[-1]), 21),
+    "memories-42": long_look((ENDS[0], WINNER, ENDS[-1]), 42),
     "routes-21": long_look(routes_of_one_cost(21), 21),
     "routes-42": long_look(routes_of_one_cost(42), 42),
 }

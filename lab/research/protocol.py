@@ -55,6 +55,10 @@ class Configuration:
     draft_steps: int | None = None
 
 
+FIRST_TWO = Configuration("handover-2@2", "handover-2", Route(First(2), handover=2))
+"""The route that *balanced* was until 30 November 2026, and that most tables of the study have."""
+
+
 def protocol(blocks: int, taus: Sequence[float], *, steps: int = 4) -> tuple[Configuration, ...]:
     """Return every configuration for videos of `blocks` blocks, ordered so that similar routes are together.
 

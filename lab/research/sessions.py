@@ -36,11 +36,11 @@ from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import COLOURS, GROUNDS, Scene, clash
 from sdvg_core.report.run_report import passes_of
 from sdvg_core.report.summary import OUTCOME_LETTERS, outcome_of
-from sdvg_core.settings.route import First, Refine, Route, route_preset
+from sdvg_core.settings.route import First, Refine, Route
 
 from .looks import ROWS, add_row, rows_in
 from .memo import SharedEngine
-from .protocol import DRAFT_ONLY, Configuration
+from .protocol import DRAFT_ONLY, FIRST_TWO, Configuration
 from .statistics import cost_with
 from .videos import StudyModels, StudyOptions, load_study_models
 from .world import draw_scene, is_held_out
@@ -52,12 +52,12 @@ BLOCKS_EACH = 3
 SEED = 42
 FINISHES = (
     Configuration(DRAFT_ONLY, "ends", Route(First(0))),
-    Configuration("again", "again", route_preset("balanced")),
+    Configuration("again", "again", FIRST_TWO.route),
     Configuration("refine-light", "refine", Route(Refine("light"))),
     Configuration("refine-medium", "refine", Route(Refine("medium"))),
     Configuration("refine-strong", "refine", Route(Refine("strong"))),
 )
-"""What the session itself is, then the ways to finish it; *again* is with the preset balanced."""
+"""What the session itself is, then the ways to finish it; *again* is with the first two blocks."""
 
 
 # --- the sessions

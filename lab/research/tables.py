@@ -11,16 +11,16 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sdvg_core.cli import guarded
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import whole_file
 
-from .looks import BALANCED, CHOSEN, MEASURED, ROWS, WINNER, rows_in
+from .looks import CHOSEN, MEASURED, ROWS, WINNER, rows_in
 from .markdown import markdown
-from .protocol import ANCHOR_ONLY, DRAFT_ONLY, POCKET_TAUS, TARGET_ONLY, protocol
+from .protocol import ANCHOR_ONLY, DRAFT_ONLY, FIRST_TWO, POCKET_TAUS, TARGET_ONLY, Configuration, protocol
 from .sessions import FILE
 from .statistics import Interval, NumberOf, Record, Table, against_curve, curve_of, interval, make_table, metric
 
@@ -35,8 +35,9 @@ NO_FIGURES = ("way", "prompt", "seed", "route", "cost")
 """Columns of a row that are no figures of its video."""
 PRESETS = {
     TARGET_ONLY: ("target-only", "all"),
-    "careful": ("careful", "the first 4, two of four steps handed over"),
-    "balanced": ("balanced", "the first 2, the same"),
+    "careful": ("careful", "the first 4, of all but the first two of four steps handed over"),
+    WINNER.name: ("balanced", "1, 2 and 5, of the last two three of four steps handed over"),
+    FIRST_TWO.name: ("first two", "the first 2, of the second two of four steps handed over"),
     ANCHOR_ONLY: ("fast", "the first"),
     DRAFT_ONLY: ("draft-only", "none"),
 }
@@ -44,7 +45,7 @@ PRINTED = {
     TARGET_ONLY: "",
     "first@2": "",
     "first@4": "",
-    "handover-2@2": "balanced",
+    FIRST_TWO.name: "first two",
     "handover-2@4": "careful",
     "handover-2@9": "",
     "handover-3@2": "",
@@ -67,7 +68,7 @@ PRINTED = {
 """The ways that the page prints of those that were measured, each with the name of the preset that it is."""
 FINISHED = {
     DRAFT_ONLY: "the session",
-    "again": "again, balanced",
+    "again": "again, first two",
     "refine-light": "refine, light",
     "refine-medium": "refine, medium",
     "refine-strong": "refine, strong",
@@ -201,31 +202,64 @@ def presets_last(folder: Path) -> str:
 
 
 def best_placed(table: Table, count: int) -> list[str]:
-    """Return the routes with the thing at its place in the last block most often, of those near *balanced*.
+    """Return the routes with the thing at its place in the last block most often, of those near FIRST_TWO.
 
     Near is at most AT_MOST_BELOW below it over the clip: a rule fixed before looking (lab/training/LOG.md).
     """
-    routes = [way for way in table.rows if way != BALANCED.name]
-    near = [way for way in routes if table.difference(way, BALANCED.name, quality_of).value >= -AT_MOST_BELOW]
+    routes = [way for way in table.rows if way != FIRST_TWO.name]
+    near = [way for way in routes if table.difference(way, FIRST_TWO.name, quality_of).value >= -AT_MOST_BELOW]
     return sorted(near, key=lambda way: -table.mean(way, placed_last_of).value)[:count]
+
+
+def names_of(ways: Iterable[Configuration]) -> dict[str, str]:
+    """Return the names on the page of routes of one cost."""
+    return {way.name: "first two" if way is FIRST_TWO else way.name for way in ways}
 
 
 def places(folder: Path) -> str:
     """Return all routes of one cost on the prompts that chose three of them."""
-    names = {way.name: way.name for way in MEASURED["places"].ways}
-    return compared(table_of(folder / "places.csv", names, CHOOSING), names, BALANCED.name, PLACED)
+    names = names_of(MEASURED["places"].ways)
+    return compared(table_of(folder / "places.csv", names, CHOOSING), names, FIRST_TWO.name, PLACED)
 
 
 def places_chosen(folder: Path) -> str:
     """Return the three, on all prompts that they have."""
-    names = {way.name: way.name for way in (BALANCED, *CHOSEN)}
-    return compared(table_of(folder / "places.csv", names), names, BALANCED.name, PLACED)
+    names = names_of((FIRST_TWO, *CHOSEN))
+    return compared(table_of(folder / "places.csv", names), names, FIRST_TWO.name, PLACED)
 
 
 def places_held_out(folder: Path) -> str:
     """Return the one that was best of the three, on held-out prompts."""
-    names = {way.name: way.name for way in (BALANCED, WINNER)}
-    return compared(table_of(folder / "presets.csv", names), names, BALANCED.name, PLACED)
+    names = names_of((FIRST_TWO, WINNER))
+    return compared(table_of(folder / "presets.csv", names), names, FIRST_TWO.name, PLACED)
+
+
+def places_longer(folder: Path) -> str:
+    """Return it in a longer clip, and where it would stand there as shares of the length."""
+    names = names_of(MEASURED["places-21"].ways)
+    return compared(table_of(folder / "places-21.csv", names), names, FIRST_TWO.name, PLACED)
+
+
+HANDED_OVER = {f"handover-2@{m}": f"passes-2@{m}" for m in (2, 4, 9)}
+"""Ways with two steps handed over, each with its control: as few passes of the target, and no draft."""
+
+
+def control(folder: Path) -> str:
+    """Return handovers, each beside its control, and by how much it is above that."""
+    table = table_of(folder / "control.csv")
+    lines = []
+    for way, without in HANDED_OVER.items():
+        line = [way.removeprefix("handover-2@")]
+        for one in (way, without):
+            minus = table.difference(one, TARGET_ONLY, quality_of)
+            line += [share(table, one), cell(minus, "+.2f", bold=True)]
+        gains = (table.difference(way, without, number) for number in (quality_of, placed_last_of))
+        lines.append([*line, *(cell(gain, "+.2f", bold=True) for gain in gains)])
+    head = (
+        "first blocks", "handed over: cost", "minus target-only, dB", "left out: cost", "minus target-only, dB",
+        "handed over minus left out, dB", "the same, at its place, last block",
+    )  # fmt: skip
+    return markdown(head, lines)
 
 
 def finishes(folder: Path) -> str:
@@ -273,7 +307,9 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "places": places,
     "places-chosen": places_chosen,
     "places-held-out": places_held_out,
+    "places-21": places_longer,
     "ways": ways,
+    "control": control,
     "sessions": finishes,
 }
 

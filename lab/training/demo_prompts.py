@@ -111,10 +111,11 @@ def is_hard(row: Row) -> bool:
     return scene.mover.size == "small" or scene.other is not None
 
 
-def chosen(rows: Sequence[Row]) -> dict[str, Any]:
+def chosen(rows: Sequence[Row], before: Mapping[str, Sequence[Row]] | None = None) -> dict[str, Any]:
     """Return the demo's prompts: the median of all that help first, three more, and two that do not.
 
-    Two of the four are of small things or pairs. All are quantiles by the decibels that are gained.
+    Two of the four are of small things or pairs. All are quantiles by the decibels that are gained. `before`: those
+    that were chosen; those that are of their kind still stay, as templates and pictures are of them.
     """
     helping = sorted((row for row in rows if kind_of(row) == "helps"), key=gain)
     idle = sorted((row for row in rows if kind_of(row) == "does not help"), key=gain)
@@ -122,6 +123,7 @@ def chosen(rows: Sequence[Row]) -> dict[str, Any]:
     like_first = [row for row in helping if is_hard(row) == is_hard(first) and row is not first]
     others = [row for row in helping if is_hard(row) != is_hard(first)]
     picked = [first, quantile(like_first, 3 / 4), quantile(others, 1 / 3), quantile(others, 2 / 3)]
+    unhelped = [quantile(idle, share) for share in (1 / 3, 2 / 3)]
     return {
         "counts": {
             "prompts": len(rows),
@@ -129,9 +131,15 @@ def chosen(rows: Sequence[Row]) -> dict[str, Any]:
             "does not help": len(idle),
             "lost by both": sum(map(is_lost_by_both, rows)),
         },
-        "helps": picked,
-        "does not help": [quantile(idle, share) for share in (1 / 3, 2 / 3)],
+        "helps": _staying(before["helps"], helping, picked) if before else picked,
+        "does not help": _staying(before["does not help"], idle, unhelped) if before else unhelped,
     }
+
+
+def _staying(before: Sequence[Row], of_kind: Sequence[Row], picked: Sequence[Row]) -> list[Row]:
+    """Return the new rows of the prompts that were chosen before; of one that left the kind, the picked one."""
+    now = {row["prompt"]: row for row in of_kind}
+    return [now.get(old["prompt"], new) for old, new in zip(before, picked, strict=True)]
 
 
 def quantile(rows: Sequence[Row], share: float) -> Row:
@@ -165,7 +173,8 @@ def main() -> None:
     if left:
         with resolved_threads(embedded=True):
             measure_prompts(left, options.rows)
-    content = json.dumps(chosen(read_rows(options.rows)), indent=1)
+    before = json.loads(DEMO_PROMPTS.read_text(encoding="utf-8"))
+    content = json.dumps(chosen(read_rows(options.rows), before), indent=1)
     print(content)
     if options.write:
         DEMO_PROMPTS.write_text(content + "\n", encoding="utf-8")

@@ -41,7 +41,7 @@ HANDED_OVER = "handed over"
 ROUTES = {
     "draft": ((BLOCKS, "drafter"),),
     "anchor": ((1, "target"), (BLOCKS, "drafter")),
-    "balanced": ((1, "target"), (2, HANDED_OVER), (BLOCKS, "drafter")),
+    "first two": ((1, "target"), (2, HANDED_OVER), (BLOCKS, "drafter")),
     "careful": ((1, "target"), (4, HANDED_OVER), (BLOCKS, "drafter")),
     "target": ((BLOCKS, "target"),),
 }

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lab.research.protocol import FIRST_TWO
 from lab.research.world import held_out_prompts
 from lab.rows import add_rows, read_rows
 from sdvg_core.engine.protocols import Engine
@@ -32,7 +33,7 @@ from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
-from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
+from sdvg_core.settings.route import First, Route, TargetOnly
 from sdvg_core.weights.kitchen import FORMATS
 from sdvg_core.weights.model_files import ModelFiles
 
@@ -50,7 +51,7 @@ PAIRS: Mapping[str, tuple[str, str]] = {
 ROUTES: Mapping[str, tuple[Route, Sequence[str]]] = {
     "target": (Route(TargetOnly()), (PLAIN, "int8", "w4a8")),
     "drafter": (Route(First(0)), (PLAIN, "int8", "w4a8")),
-    "balanced": (ROUTE_PRESETS["balanced"], tuple(PAIRS)),
+    "first two": (FIRST_TWO.route, tuple(PAIRS)),
 }
 """A route, and the pairs that it is measured with."""
 

@@ -15,6 +15,7 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
+from lab.research.protocol import FIRST_TWO
 from lab.research.world import held_out_prompts
 from sdvg_core.decoders.open import load_vae
 from sdvg_core.engine.protocols import Engine
@@ -27,14 +28,14 @@ from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.renderer import render_scene
 from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
-from sdvg_core.settings.route import ROUTE_PRESETS, First, Route, TargetOnly
+from sdvg_core.settings.route import First, Route, TargetOnly
 
 from .causal import BLOCKS, FRAMES
 from .measure_pair import interval_of_mean
 
 ROUTES = {
     "drafter": Route(First(0)),
-    "balanced": ROUTE_PRESETS["balanced"],
+    "first two": FIRST_TWO.route,
     "target": Route(TargetOnly()),
 }
 COLUMNS = ("first frame", "whole", "oracle, TAEHV", "oracle, VAE")

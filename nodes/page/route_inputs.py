@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ...sdvg_core.errors import BadInput, quoted
 from ...sdvg_core.settings.route import (
     CASCADE_MARGIN,
     ROUTE_PRESETS,
     Aggregation,
+    At,
     Budget,
     First,
     Gate,
@@ -22,11 +24,16 @@ from ...sdvg_core.settings.route import (
     WorstFrame,
 )
 
+LONGEST_NUMBER = 9
+"""Digits of a block's number."""
 REWARD = "reward"
 HYBRID = "hybrid"
-FIRST_POLICIES = ("balanced", "fast", "careful", "first")
-"""Names under which the node offers the policy `first`, each with its own defaults; a new node has the first name."""
+AT_POLICIES = ("balanced", "at")
+"""Names under which the node offers the policy `at`; a new node has the first name."""
+FIRST_POLICIES = ("fast", "careful", "first")
+"""Names under which the node offers the policy `first`, each with its own defaults."""
 POLICY_INPUTS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(AT_POLICIES, ("target_at", "handover_steps", "target_steps")),
     **dict.fromkeys(FIRST_POLICIES, ("target_blocks", "handover_steps", "target_steps")),
     "budget": ("budget",),
     HYBRID: ("tau", "forced_blocks", "bail_out"),
@@ -54,6 +61,8 @@ def route_of(values: Mapping[str, Any]) -> Route | Budget:
     around = {name: values[name] for name in ("forced_blocks", "bail_out") if name in values}
     handover = values.get("handover_steps", values.get("handover", 0))
     steps = {"handover": handover, "target_steps": values.get("target_steps", 0)}
+    if name in AT_POLICIES:
+        return Route(At(read_block_numbers(values["target_at"])), **steps)
     if name in FIRST_POLICIES:
         return Route(First(values["target_blocks"]), **steps)
     if name == "budget":
@@ -67,6 +76,14 @@ def route_of(values: Mapping[str, Any]) -> Route | Budget:
     if name == "refine":
         return Route(Refine(values["strength"]))
     return Route(TargetOnly(), **steps)
+
+
+def read_block_numbers(text: str) -> tuple[int, ...]:
+    """Return block numbers from text such as "2, 5". Raises `BadInput` for other text."""
+    words = text.replace(",", " ").split()
+    if not all(word.isascii() and word.isdecimal() and len(word) <= LONGEST_NUMBER for word in words):
+        raise BadInput(f"target_at is {quoted(text, 60)}; give numbers of blocks, such as 2, 5")
+    return tuple(map(int, words))
 
 
 def _aggregation(values: Mapping[str, Any]) -> Aggregation:

@@ -1,5 +1,6 @@
 // Workflows saved by older versions: first a router had three inputs under every route. Those that the route reads are its inputs now;
-// the others go, and a message names one that was changed. Then the routes lacked an input that they have now.
+// the others go, and a message names one that was changed. Then the routes lacked an input that they have now, and the route *balanced*
+// had a number of first blocks.
 import { register, toast } from "./frontend.js";
 import { text } from "./words.js";
 
@@ -21,6 +22,25 @@ function inputsOf(policy, definition) {
   const options = definition.input?.required?.policy?.[1]?.options ?? [];
   const { required, optional } = options.find(({ key }) => key === policy)?.inputs ?? {};
   return Object.keys({ ...required, ...optional });
+}
+
+/**
+ * Whether a saved router has the route *balanced* of first blocks, which is *first* now.
+ * @param {SavedNode} saved
+ */
+function hasFirstBlocks({ widgets_values: values }) {
+  return Array.isArray(values) && values[1] === "balanced" && typeof values[2] === "number";
+}
+
+/**
+ * A saved router under the names of this version.
+ * @param {SavedNode} saved
+ * @returns {SavedNode}
+ */
+function renamed(saved) {
+  if (!hasFirstBlocks(saved)) return saved;
+  const [file, , ...others] = saved.widgets_values ?? [];
+  return { ...saved, widgets_values: [file, "first", ...others] };
 }
 
 /**
@@ -67,8 +87,9 @@ register({
     if (definition.name !== ROUTER) return;
     const prototype = /** @type {{ configure: (saved: SavedNode) => void }} */ (type.prototype);
     const { configure } = prototype;
-    /** @param {SavedNode} saved */
-    prototype.configure = function (saved) {
+    /** @param {SavedNode} older */
+    prototype.configure = function (older) {
+      const saved = renamed(older);
       const current = converted(saved, definition);
       const inputs = sockets(saved, definition);
       const values = current ? { widgets_values: current.values } : {};
@@ -77,6 +98,7 @@ register({
         const names = current.lost.join(", ");
         toast("info", text("older"), text("olderDetail", { names }), LIFE);
       }
+      if (saved !== older) toast("info", text("older"), text("olderBalanced"), LIFE);
       return result;
     };
   },

@@ -78,8 +78,9 @@ function addFront(node) {
 
 // --- the widgets of a chosen option, such as policy.tau, which ComfyUI makes anew with every choice
 
-// A preset always starts with its own numbers, and all of the target's steps; presets alone have the first of these.
-const OF_PRESETS = ["policy.target_blocks", "policy.handover_steps", "policy.target_steps"];
+// A preset always starts with its own numbers, and all of the target's steps; presets alone have one of the first two of these.
+const BLOCKS = ["policy.target_at", "policy.target_blocks"];
+const OF_PRESETS = [...BLOCKS, "policy.handover_steps", "policy.target_steps"];
 // Below the usual range every draft is accepted, above it hardly any. The server takes the whole, as saved workflows may have it.
 const RANGE = { usual: { min: -2.5, max: 0.5 }, whole: { min: -3, max: 3 } };
 
@@ -93,7 +94,7 @@ function nested(node) {
  * @param {Widget} widget
  */
 function isOfPreset(node, widget) {
-  return OF_PRESETS.includes(widget.name) && Boolean(widgetOf(node, OF_PRESETS[0]));
+  return OF_PRESETS.includes(widget.name) && BLOCKS.some((name) => widgetOf(node, name));
 }
 
 /**
@@ -254,7 +255,7 @@ function follow(node) {
 // --- the routes (policies): six in front, the others behind them, each with what it does; values stay as they are saved
 
 const FRONT = ["fast", "balanced", "careful", "reward", "hybrid", "budget"];
-const ROUTES = [...FRONT, "first", "stride", "always-target", "refine"];
+const ROUTES = [...FRONT, "first", "at", "stride", "always-target", "refine"];
 
 /** @param {string | null} [value] */
 function label(value) {

@@ -12,7 +12,7 @@ from itertools import count
 from ..errors import BadInput
 from ..pocket import CHOSEN, DEFAULT_PROMPT, EXAMPLE_PROMPTS, HELPED_PROMPTS, UNHELPED_PROMPTS
 from ..settings.request import VideoRequest
-from .shared import add_output, add_overwrite, add_router_options, add_settings
+from .shared import add_output, add_overwrite, add_preset, add_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     video = parser.add_argument_group("video")
     add_settings(video, VideoRequest, only=("blocks", "seed"))
     add_overwrite(video)
-    add_router_options(parser, demo=True)
+    add_preset(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -26,6 +26,7 @@ from ..settings.route import (
     POLICIES,
     ROUTE_PRESETS,
     Aggregation,
+    At,
     Budget,
     First,
     Gate,
@@ -41,9 +42,15 @@ from ..settings.route import (
 from ..videos.chosen_files import choose_files
 from ..weights.model_files import KNOWN_FILES, ModelFiles
 
-CHOOSING: Mapping[str, type[NamedPolicy]] = {"tau": Gate, "cascade": Gate, "stride": Stride, "refine": Refine}
+CHOOSING: Mapping[str, type[NamedPolicy]] = {
+    "tau": Gate,
+    "cascade": Gate,
+    "target_at": At,
+    "stride": Stride,
+    "refine": Refine,
+}
 """Option -> the policy that it chooses where no other option does."""
-ROUTE_SETTINGS = (Route, Gate, WorstFrame, First, Stride, Refine)
+ROUTE_SETTINGS = (Route, Gate, WorstFrame, First, At, Stride, Refine)
 AROUND = tuple(name for name in settings_of(Route) if name != "policy")
 """Settings of a route under every policy but refine."""
 
@@ -77,8 +84,8 @@ def video_request(options: argparse.Namespace, base: Mapping[str, Any], route: R
 def chosen_route(options: argparse.Namespace, base: Route | None = None) -> Route | Budget:
     """Return the route of --preset, --policy or --budget, else `base`, with the values of the other options.
 
-    Without any of these, --gate, --cascade, --stride and --refine choose their policy. Raises `BadInput` for an
-    option that the policy does not have.
+    Without any of these, --gate, --cascade, --target-at, --stride and --refine choose their policy. Raises
+    `BadInput` for an option that the policy does not have.
     """
     # `First.n` has no help text, as its option is --forced-blocks, which the gate describes.
     flags = {of.dest: of.flags[0] for kind in ROUTE_SETTINGS for of in settings_of(kind).values() if of.help}

@@ -19,6 +19,7 @@ from ..settings.route import (
     DEFAULT_PRESET,
     POLICIES,
     ROUTE_PRESETS,
+    At,
     Budget,
     Gate,
     Refine,
@@ -28,7 +29,7 @@ from ..settings.route import (
 )
 from ..weights.model_files import KNOWN_FILES
 
-PRESET_DEFAULTS = (Route, Gate, WorstFrame, Stride, Refine, Budget)
+PRESET_DEFAULTS = (Route, Gate, WorstFrame, At, Stride, Refine, Budget)
 """Their defaults are a preset's, so the help does not state them."""
 YES_NO = {"yes": True, "no": False}
 
@@ -152,23 +153,27 @@ def add_overwrite(group: argparse._ActionsContainer) -> None:
     group.add_argument("--overwrite", action="store_true", help=words)
 
 
-def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
-    """Declare the router's options; the preset gives the others. `demo`: only those of the demo."""
+def add_preset(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Declare --preset; return its group."""
     group = parser.add_argument_group("router", "who makes a block; options override the preset")
     group.add_argument(
         "--preset",
         choices=tuple(ROUTE_PRESETS),
-        help="fast, balanced, careful: the target makes the first 1, 2, 4 blocks, and the drafter half of the "
-        "steps of all these but the first. paper: --gate -0.7. hybrid: the same, but four frames are scored first, "
-        "and three steps handed over. "
+        help="fast: the target makes block 1, and the drafter all others. balanced: also blocks 2 and 5, of which "
+        "the drafter makes three steps. careful: the first 4 blocks, of three of which the drafter makes two. "
+        "paper: the gate at -0.7. hybrid: the same, but four frames are scored first, and three steps handed over. "
         f"Default: {DEFAULT_PRESET}; paper if an option of the router is given",
     )
-    if demo:
-        add_settings(group, Gate, only=("tau",))
-        return
+    return group
+
+
+def add_router_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the router's options; the preset gives the others."""
+    group = add_preset(parser)
     group.add_argument("--policy", choices=tuple(POLICIES), default=argparse.SUPPRESS, help=", ".join(POLICIES))
     add_settings(group, Gate, only=("tau", "by"))
     add_settings(group, WorstFrame)
+    add_settings(group, At)
     add_settings(group, Stride, only=("n",))
     add_settings(group, Refine)
     add_settings(group, Gate, only=("forced_blocks", "bail_out"))

@@ -190,6 +190,40 @@ class First:
         return FORCED if place < self.n else UNSCORED_DRAFT
 
 
+def _check_block_numbers(blocks: tuple[int, ...]) -> None:
+    """Raise `BadInput` for a number that no block has."""
+    for block in blocks:
+        if block < 1:
+            raise BadInput(f"target at is {quoted(block)}; blocks are counted from 1")
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The target makes block 1 and these blocks, counted from 1, and the drafter the others.
+
+    `blocks`: kept in order, each once, without block 1. They are places in the route and no shares of its length,
+    so that a video that becomes longer keeps what it has.
+    """
+
+    blocks: tuple[int, ...] = setting(
+        (2, 5),
+        check=_check_block_numbers,
+        help="the target makes block 1 of the route and these, counted from 1, such as 2 5",
+        flags=("--target-at",),
+        called="target at",
+        metavar="BLOCK",
+    )
+    needs_scorer: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        object.__setattr__(self, "blocks", tuple(sorted({*self.blocks} - {1})))
+
+    def decide_early(self, place: int, past: Past) -> Decision:
+        """Return the decision on a block."""
+        return FORCED if place < 1 or place + 1 in self.blocks else UNSCORED_DRAFT
+
+
 @dataclass(frozen=True, slots=True)
 class Stride:
     """The target makes blocks 1, 1 + n, 1 + 2n and so on, rounded, and the drafter the others."""
@@ -300,11 +334,12 @@ class Custom:
         return kept
 
 
-NamedPolicy = Gate | First | Stride | Refine | TargetOnly
+NamedPolicy = Gate | First | At | Stride | Refine | TargetOnly
 Policy = NamedPolicy | Custom
 POLICIES: Mapping[str, type[NamedPolicy]] = {
     "reward": Gate,
     "first": First,
+    "at": At,
     "stride": Stride,
     "refine": Refine,
     "always-target": TargetOnly,
@@ -400,7 +435,7 @@ ROUTE_PRESETS: Mapping[str, Route] = {
     "paper": Route(),
     "hybrid": Route(Gate(by=WorstFrame(CASCADE_MARGIN)), handover=3),
     "fast": Route(First(1)),
-    "balanced": Route(First(2), handover=2),
+    "balanced": Route(At((2, 5)), handover=3),
     "careful": Route(First(4), handover=2),
 }
 """Routes by name: the paper's two, then ours from the fastest to the closest to the target."""

@@ -34,18 +34,19 @@ from ..settings.request import (
     Shot,
     VideoRequest,
 )
-from ..settings.route import Budget, First, Route, lower_handover
+from ..settings.route import At, Budget, First, Route, lower_handover
 from .control import ControlFootage, padding_note
 from .start import NOTHING, ReadStart, Start, pixel_count
 
 NO_HOLD = "The colour hold has no effect: it begins with a scene's third block, which the video does not have."
 FADES_AFTER = 15
 """Blocks after which a video that only begins with target blocks is no better than drafts (docs/study.md)."""
-FEW_FIRST = 4
+EARLY = 5
+"""The last block of the target's in a route that only begins with them."""
 FADED = (
     f"After some {FADES_AFTER} blocks nothing is left of the large model's first ones. On the miniature every "
-    "sixth block by it (route stride) was 0.8 dB better than balanced from block 16 on, for 0.38 of its cost, "
-    "not 0.27."
+    "sixth block by it (route stride) was 0.8 dB better from block 16 on than its first two alone, for 0.38 of "
+    "its cost, not 0.27."
 )
 WHOLE = Shot()
 """The shot of a film that is one run."""
@@ -262,8 +263,10 @@ def _length_notes(request: VideoRequest, plan: RunPlan) -> Iterator[str]:
     if request.colour_hold and plan.spans[-1].index < 2:
         yield NO_HOLD
     policy = plan.route.policy
-    few_first = isinstance(policy, First) and 0 < policy.n <= FEW_FIRST
-    if few_first and not request.directions.strip(ROUTE_DECIDES) and len(plan.blocks) > FADES_AFTER:
+    begins = (isinstance(policy, First) and 0 < policy.n <= EARLY) or (
+        isinstance(policy, At) and max(policy.blocks, default=1) <= EARLY
+    )
+    if begins and not request.directions.strip(ROUTE_DECIDES) and len(plan.blocks) > FADES_AFTER:
         yield FADED
 
 

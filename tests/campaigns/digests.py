@@ -117,7 +117,7 @@ COMMANDS = {
     "pocket, other presets": f"{POCKET} {OTHER_PRESETS} --blocks 6",
     "pocket, start-image": f"{POCKET} {PRESETS} {PICTURE} --tau -1.47",
     "demo": "demo --blocks 6",
-    "demo, another tau": "demo --blocks 6 --tau -0.5",
+    "demo, the gate": "demo --blocks 6 --preset paper",
 }
 
 # --- where they are run

@@ -110,7 +110,7 @@ def test_default_route_fits_models_of_fewer_steps(base, tmp_path, capsys):
     """They are two here. Catches: a command without any option of the router that is refused for one."""
     assert generate(base, tmp_path / "out", "--prompt", "a red ball", "--blocks", "3") == 0
     assert [block["handover"] for block in report(tmp_path / "out")["blocks"]] == [0, 1, 0]
-    assert "sdvg: 1 step of a block handed over in place of 2" in capsys.readouterr().err
+    assert "sdvg: 1 step of a block handed over in place of 3" in capsys.readouterr().err
     other = ["--drafter-settings", "schedule=1000,500"]
     assert generate(base, tmp_path / "two", "--prompt", "a red ball", "--blocks", "3", *other) == 0
     assert [block["handover"] for block in report(tmp_path / "two")["blocks"]] == [0, 0, 0]

@@ -54,7 +54,7 @@ def command(base, tmp_path, monkeypatch) -> list[str]:
         (["--drafter-settings", "preset=krea"], "no preset 'krea'"),
         (["--target-settings", "preset=auto"], "name one, such as custom"),
         (["--schedule", "five"], "four-step"),
-        (["--policy", "anchor"], "choose from 'reward', 'first', 'stride', 'refine', 'always-target'"),
+        (["--policy", "anchor"], "choose from 'reward', 'first', 'at', 'stride', 'refine', 'always-target'"),
         (["--drafter-settings", "block-frames=0"], "block_frames"),
         (["--target-settings", "block-frames=1"], "do not divide the target's"),
         (["--drafter-settings", "block-frames=1", "context-frames=2"], "2 context frames are too few"),

@@ -20,7 +20,7 @@ from sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest
-from sdvg_core.settings.route import POLICIES, Budget, First, Gate, Mean, Refine, Route, Stride, route_preset
+from sdvg_core.settings.route import POLICIES, At, Budget, First, Gate, Mean, Refine, Route, Stride, route_preset
 from sdvg_core.videos.film import resolve_film
 from tests.support.cli_runs import generate, options, options_in, override, refused, whole_help, without
 from tests.support.sample_reports import of_every_reason
@@ -36,6 +36,7 @@ OF_ROUTE = {
     "--aggregation": ("mean", "0.9"),
     "--bail-out": ("1", "3"),
     "--cascade": ("0", "inf"),
+    "--target-at": ("3", "4"),
     "--stride": ("2", "3"),
     "--refine": ("light", "strong"),
     **{f"--policy {name}": ("",) for name in POLICIES},
@@ -90,10 +91,12 @@ def test_no_option_of_the_route_is_ignored(option, other):
         ("--preset hybrid --aggregation mean", "--aggregation mean --handover 3"),
         ("--preset hybrid --aggregation min", "--preset hybrid"),
         ("--preset hybrid --policy reward", "--preset hybrid"),
-        ("--preset balanced --forced-blocks 3", "--policy first --forced-blocks 3 --handover 2"),
+        ("--preset careful --forced-blocks 3", "--policy first --forced-blocks 3 --handover 2"),
+        ("--preset balanced --target-at 7 3", "--policy at --target-at 3 7 --handover 3"),
+        ("--target-at 5 2 5 1 --handover 3", "--preset balanced"),
         ("", "--preset balanced"),
         ("--blocks 3 --directions ..a", "--preset balanced"),
-        ("--preset balanced --handover 1", "--policy first --forced-blocks 2 --handover 1"),
+        ("--preset balanced --handover 1", "--policy at --target-at 2 5 --handover 1"),
         ("--tau -1.5", "--policy reward --gate -1.5"),
         ("--forced-blocks 2", "--policy reward --forced-blocks 2"),
         ("--stride 6 --handover 2", "--policy stride --stride 6 --handover 2"),
@@ -193,7 +196,7 @@ def test_report_names_the_file_of_each_part(part, tmp_path):
 @pytest.mark.parametrize(
     ("command", "adding"),
     [
-        ("generate", {"--clip", "--lora", "--drafter-settings", "--target-settings"}),
+        ("generate", {"--clip", "--lora", "--target-at", "--drafter-settings", "--target-settings"}),
         ("doctor", set()),
         ("demo", set()),
     ],
@@ -277,7 +280,10 @@ def test_colour_hold_without_effect_is_noted(files, tmp_path, blocks, held):
         (16, route_preset("balanced"), True),
         (15, route_preset("balanced"), False),
         (16, Route(First(0)), False),
-        (16, Route(First(5)), False),
+        (16, Route(First(5)), True),
+        (16, Route(First(6)), False),
+        (16, Route(At(())), True),
+        (16, Route(At((2, 6))), False),
         (16, Route(Stride(6)), False),
     ],
 )

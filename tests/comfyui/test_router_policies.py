@@ -18,6 +18,7 @@ from sdvg_pack.sdvg_core.settings.route import (
     CASCADE_MARGIN,
     DEFAULT_PRESET,
     ROUTE_PRESETS,
+    At,
     Gate,
     Refine,
     Route,
@@ -31,8 +32,14 @@ NAMED = ("fast", "balanced", "careful")
 
 def first_of(blocks, handover, **more):
     """Return the pocket workflow with two blocks by the target, the second of which the drafter begins."""
-    policy = {"router__policy": "balanced", "router__policy__target_blocks": 2}
+    policy = {"router__policy": "first", "router__policy__target_blocks": 2}
     return pocket(blocks, **policy, router__policy__handover_steps=handover, **more)
+
+
+def placed_at(blocks_of_target, blocks, handover):
+    """Return the pocket workflow with the target's blocks by their numbers."""
+    policy = {"router__policy": "balanced", "router__policy__target_at": blocks_of_target}
+    return pocket(blocks, **policy, router__policy__handover_steps=handover)
 
 
 class WrongScorer:
@@ -90,6 +97,19 @@ def test_preset_starts_with_its_own_numbers(name, policy):
     assert route_of(values) == ROUTE_PRESETS[name]
 
 
+@pytest.mark.parametrize("text, blocks", [("", ()), ("7", (7,)), (" 5,2 ", (2, 5)), ("2 5", (2, 5))])
+def test_numbers_of_blocks_are_read(text, blocks):
+    route = route_of({"policy": "at", "target_at": text, "handover_steps": 3})
+    assert route == Route(At(blocks), handover=3)
+
+
+@pytest.mark.parametrize("text", ["two", "2; 5", "-2", "2.5", "0", "\u0665", "9" * 5000])
+def test_text_that_names_no_block_is_refused(text):
+    """Catches: a route of other blocks than were meant, digits of another script, a number of many digits."""
+    with pytest.raises(BadInput, match=r"target.at is"):
+        route_of({"policy": "at", "target_at": text, "handover_steps": 3})
+
+
 def test_refine_has_its_strength_alone(policy):
     """Catches: a handover that refining does not have, a strength that is not read."""
     assert [field.id for field in option_of(policy, "refine").inputs] == ["strength"]
@@ -121,7 +141,7 @@ UNREAD = [
         first_of(1, 1, router__bail_out=2, router__handover=1, router__forced_blocks=1),
         "bail_out, handover, handover_steps",
     ),
-    (first_of(1, 2, router__policy__target_steps=1), "target_steps"),
+    (first_of(1, 2, router__policy__target_steps=1), "handover_steps, target_steps"),
     (first_of(3, 2, router__policy__target_steps=1, sampler__directions="..d"), ""),
     (
         pocket(
@@ -135,6 +155,8 @@ UNREAD = [
     ),
     (pocket(1, router__policy__aggregation="mean", router__policy__cascade=True), "cascade"),
     (first_of(2, 2), ""),
+    (placed_at("2, 5", 1, 3), ""),  # the preset's own numbers
+    (placed_at("2, 5", 1, 2), "handover_steps"),
 ]
 
 
@@ -176,7 +198,9 @@ def costs():
         remade = steps * weights["target_denoising"] + weights["target_context"] + weights["decodes"]
         return by_name["fast"] + (8 * frames * weights["scores"] + PAPER_REJECTED * remade) / once
 
-    by_name = {name: shares[ROUTE_PRESETS[name].policy.n, ROUTE_PRESETS[name].handover] for name in NAMED}
+    by_name = {"fast": shares[1, 0], "careful": shares[4, 2]}
+    # Where blocks stand costs nothing: as three first blocks, but with three steps of the last two handed over.
+    by_name["balanced"] = shares[3, 2] + 2 * (weights["drafter_denoising"] - weights["target_denoising"]) / once
     by_name |= {"paper": gated(12, 4), "hybrid": gated(4, 1)}
     return {name: f"{share:.2f}" for name, share in by_name.items()}
 
@@ -254,7 +278,8 @@ def test_help_page_states_computed_costs(page, costs):
 
 
 ROUTES = {
-    "balanced": "thddd",
+    "balanced": "thddh",
+    "at": "thddh",
     "fast": "tdddd",
     "careful": "thhhd",
     "first": "tdddd",
@@ -354,6 +379,10 @@ READ = {
     "always-target": {"handover": 2},
 }
 """What each reads of them; in the version after, a route had only these, in this order."""
+READ_NOW = {**READ, "balanced": {"target_at": "3, 7", "handover_steps": 1}}
+"""The same of this version."""
+FIRST_NOW = "balanced"
+"""The route that was *first* by another name, until it got blocks by their numbers."""
 STEPPED = ("balanced", "reward", "stride", "always-target")
 """The routes that have `target_steps` now, after these."""
 LOST = {"budget": "forced_blocks, bail_out, handover", "stride": "bail_out"}
@@ -367,7 +396,7 @@ def saved_router(route, values, sockets):
 
 def routers_of(version):
     """Return saved routers of a version, by route, with what each read of its widgets."""
-    for route, read in READ.items():
+    for route, read in (READ_NOW if version == "this" else READ).items():
         own = {f"policy.{name}": value for name, value in read.items()}
         steps = {"policy.target_steps": 0} if route in STEPPED else {}
         if version == "oldest":
@@ -397,11 +426,14 @@ for version in VERSIONS[1:]:
     SAVED[f"{router}, wired"] = wired(SAVED[router], "policy.handover")
 
 
-ORDER = ("balanced", "budget", *NAMED, "first", "stride", "hybrid", "reward", "balanced")
+ORDER = ("balanced", "budget", *NAMED, "first", "at", "stride", "hybrid", "reward", "balanced")
 """In which policies are chosen, and the numbers of each changed before the next."""
 NUMBERS = {
-    **{name: [ROUTE_PRESETS[name].policy.n, ROUTE_PRESETS[name].handover, 0] for name in NAMED},
+    "balanced": ["2, 5", 3, 0],
+    "fast": [1, 0, 0],
+    "careful": [4, 2, 0],
     "first": [1, 0, 0],
+    "at": ["2, 5", 3, 0],
     "stride": [4, 1, 0, 0],
     "hybrid": [-0.7, 1, 0],
     "budget": [0.5],
@@ -477,8 +509,9 @@ def test_saved_router_keeps_its_values(name, page):
     router = page["older"][name]
     inputs = router["inputs"]
     assert {name: value for name, value in inputs.items() if "." in name} == SAVED[name]["read"]
-    assert [inputs[name] for name in ("policy", "device", "dtype")] == [route, *AROUND]
-    lost = [LOST[route]] if route in LOST and version == "oldest" else []
+    renamed = route == FIRST_NOW and version != "this"
+    assert [inputs[name] for name in ("policy", "device", "dtype")] == ["first" if renamed else route, *AROUND]
+    lost = [LOST[route]] if route in LOST and version == "oldest" else ["first"] if renamed else []
     assert [names in message for names, message in zip(lost, router["said"], strict=True)] == [True] * len(lost)
     assert {name for name in router["sockets"] if name.startswith("policy.")} == set(SAVED[name]["read"])
     assert not set(UNDER_EVERY_ROUTE) & set(router["sockets"])

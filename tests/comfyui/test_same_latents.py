@@ -52,9 +52,9 @@ CASES = {
         {},
         {"kv_dtype": FP8, "colour_hold": 1.0},
     ),
-    "the first two blocks, half of the second handed over": (
+    "blocks 1, 2 and 5, of the last two three steps handed over": (
         ["--preset", "balanced"],
-        {"policy": "balanced", "target_blocks": 2, "handover_steps": 2},
+        {"policy": "balanced", "target_at": "2, 5", "handover_steps": 3},
         {},
     ),
     "the target's first and last steps": (

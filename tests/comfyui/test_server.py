@@ -218,8 +218,8 @@ LOADER = node("SDVGDrafterLoader", file="tiny_self_forcing.pt", weight_dtype="de
 WIDE = node("SDVGTargetLoader", file="wide_a.safetensors", weight_dtype="default", preset="self-forcing-1.3b")
 BALANCED = {
     "router__policy": "balanced",
-    "router__policy__target_blocks": 2,
-    "router__policy__handover_steps": 2,
+    "router__policy__target_at": "2, 5",
+    "router__policy__handover_steps": 3,
     "sampler__drafter": GONE,
 }
 # Changes of the pocket workflow, and words of what our nodes say of them.
@@ -238,7 +238,7 @@ REFUSED_BY_US = [
     ({"extra": LOADER, "sampler__drafter": [EXTRA, 0]}, "there is no preset 'best'"),
     ({"extra": WIDE, "sampler__target": [EXTRA, 0]}, "the drafter has 128 text channels"),
     (BALANCED | {"sampler__blocks": 2}, "a handover needs a drafter"),
-    (BALANCED | {"router__policy__handover_steps": 0}, "the route first needs a drafter"),
+    (BALANCED | {"router__policy__handover_steps": 0}, "the route at needs a drafter"),
     ({"router__policy__target_steps": 5}, "target_steps is 5, and the target makes 4 steps"),
 ]
 

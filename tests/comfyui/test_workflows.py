@@ -141,7 +141,7 @@ def test_first_note_says_what_to_bring(path):
 
 APPS = {
     "sdvg_02_pocket_app": ["prompt", "policy", "blocks", "seed"],
-    "sdvg_04_app": ["text", "policy.target_blocks", "blocks", "seed"],
+    "sdvg_04_app": ["text", "policy.target_at", "blocks", "seed"],
 }
 
 

@@ -22,7 +22,7 @@ from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.wrappers import drift
 from sdvg_core.errors import BadInput
 from sdvg_core.settings.decision import Decision
-from sdvg_core.settings.route import ROUTE_PRESETS, Custom, First, Gate, Route, Stride, TargetOnly
+from sdvg_core.settings.route import ROUTE_PRESETS, At, Custom, First, Gate, Route, Stride, TargetOnly
 from tests.support.routers import RandomRouter
 from tests.support.thinned import in_turn
 from tests.support.tiny import (
@@ -40,6 +40,7 @@ from tests.support.tiny import (
 SIZES = {"drafter": 3, "target": 3}
 CLIP_BLOCKS = 7
 EIGHT = 8
+FIRST_TWO = Route(First(2), handover=2)
 
 
 @dataclass
@@ -192,7 +193,7 @@ def test_noise_after_pixels_follows_the_clip() -> None:
 
 
 def test_smaller_drafter_begins_at_the_same_block() -> None:
-    router = small(ROUTE_PRESETS["balanced"])
+    router = small(FIRST_TWO)
     assert authors(blocks_after(router, clip_of(9), 9, 3, make_framewise())) == "thd"
 
 
@@ -214,14 +215,16 @@ def test_drafts_of_a_stride_keep_the_target_size() -> None:
 @pytest.mark.parametrize(
     ("router", "frames", "from_pixels", "options", "noted"),
     [
-        (ROUTE_PRESETS["balanced"], 9, 0, {}, True),
+        (FIRST_TWO, 9, 0, {}, True),
         (ROUTE_PRESETS["careful"], 9, 0, {}, False),  # its fourth block is the first new one
         (ROUTE_PRESETS["careful"], 12, 0, {}, True),
         (Route(First(1)), 9, 0, {}, True),
-        (ROUTE_PRESETS["balanced"], 9, 9, {}, False),
-        (ROUTE_PRESETS["balanced"], 18, 9, {}, True),
-        (ROUTE_PRESETS["balanced"], 9, 0, {"directions": ".......t"}, False),
-        (ROUTE_PRESETS["balanced"], 9, 0, {"directions": "d" * EIGHT}, False),
+        (Route(At((3,))), 9, 0, {}, True),
+        (Route(At((3, 4))), 9, 0, {}, False),
+        (FIRST_TWO, 9, 9, {}, False),
+        (FIRST_TWO, 18, 9, {}, True),
+        (FIRST_TWO, 9, 0, {"directions": ".......t"}, False),
+        (FIRST_TWO, 9, 0, {"directions": "d" * EIGHT}, False),
         (Route(), 9, 0, {}, False),
         (Route(First(0)), 9, 0, {}, False),
         (Route(Stride(11)), 9, 0, {}, True),

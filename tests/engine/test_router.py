@@ -12,9 +12,11 @@ import torch
 
 from sdvg_core.engine.routing import PlannedBlock, evenly_spaced, score_and_decide
 from sdvg_core.engine.types import Span
+from sdvg_core.errors import BadInput
 from sdvg_core.settings.decision import Decision, Reason
 from sdvg_core.settings.fields import as_json, float32, from_json
 from sdvg_core.settings.route import (
+    At,
     Custom,
     First,
     Gate,
@@ -115,9 +117,11 @@ def test_first_of_equally_bad_frames_is_the_worst(frame_scores):
         (First(0), "ddd"),
         (First(1), "tdd"),
         (First(2), "ttd"),
+        (At(()), "tdd"),
+        (At((3,)), "tdt"),
         (TargetOnly(), "ttt"),
     ],
-    ids=["draft-only", "anchor-only", "first 2", "target-only"],
+    ids=["draft-only", "anchor-only", "first 2", "at none", "at 3", "target-only"],
 )
 def test_policies_without_scores_make_published_routes(policy, authors):
     """Catches: a first block that is the target's although none is forced."""
@@ -125,6 +129,17 @@ def test_policies_without_scores_make_published_routes(policy, authors):
     assert "".join("d" if decision.accepted else "t" for decision in decisions) == authors
     assert not any(decision.scored for decision in decisions)
     assert not policy.needs_scorer
+
+
+def test_stated_blocks_are_kept_in_order_once():
+    """Catches: two values of one route, whose videos would not be found again. Block 1 is the target's anyway."""
+    assert At((5, 2, 1, 5)) == At([2, 5]) == At()
+
+
+@pytest.mark.parametrize("blocks", [(0,), (2, -3), (2.0,), "25", (True,), 3])
+def test_bad_block_number_is_refused(blocks):
+    with pytest.raises(BadInput, match="target at is"):
+        At(blocks)
 
 
 def test_fractional_stride_spreads_blocks_evenly():

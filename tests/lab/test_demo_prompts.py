@@ -79,6 +79,21 @@ def test_median_gain_comes_first():
     assert [picked["both"]["dB"] - 10 for picked in result["does not help"]] == pytest.approx([0.2, 0.3])
 
 
+@pytest.mark.parametrize("placed, first", [(1.0, 9.0), (0.5, 5.0)])
+def test_chosen_prompt_stays_while_it_helps(placed, first):
+    """Catches: another prompt in every template after each measuring, a prompt that helps no more."""
+    colours = ("red", "orange", "green", "yellow")
+    texts = [f"a big {colour} ball runs right from the left over night" for colour in colours]
+    easy = [row(text, 0.0, 1.0, 1.0, gain) for text, gain in zip(texts, (1.0, 5.0, 6.0, 9.0), strict=True)]
+    hard = [row(PAIR, 0.0, 1.0, 1.0, 2.0)]
+    idle = row(SMALL, 1.0, 1.0, 1.0, 0.1)
+    before = {"helps": [easy[-1], easy[0], *hard, *hard], "does not help": [idle, idle]}
+    easy[-1] = row(texts[-1], 0.0, placed, 1.0, 9.0)
+    result = chosen([*easy, *hard, idle], before)
+    assert result["helps"][0]["both"]["dB"] - 10 == pytest.approx(first)
+    assert [picked["prompt"] for picked in result["does not help"]] == [SMALL, SMALL]
+
+
 @pytest.mark.parametrize("kind", ["helps", "does not help"])
 def test_committed_prompts_are_of_their_kind(kind):
     """Catches: a list that was edited by hand, or chosen by another rule."""
@@ -88,7 +103,7 @@ def test_committed_prompts_are_of_their_kind(kind):
     assert counts["helps"] + counts["does not help"] + counts["lost by both"] <= counts["prompts"]
 
 
-def test_default_prompt_is_the_median_that_helps():
+def test_default_prompt_is_the_first_that_helps():
     assert [row["prompt"] for row in CHOSEN["helps"]] == [*HELPED_PROMPTS]
     assert (DEFAULT_PROMPT, *HELPED_PROMPTS[1:], *UNHELPED_PROMPTS) == EXAMPLE_PROMPTS
     assert sum(map(is_hard, CHOSEN["helps"])) == 2

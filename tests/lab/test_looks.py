@@ -23,8 +23,7 @@ from lab.research.tables import CHOOSING, best_placed, table_of
 from lab.research.world import held_out_prompts, is_held_out
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.settings.route import First, Route, route_preset
-from tests.support.routers import PlannedRouter
+from sdvg_core.settings.route import At, First, Route, route_preset
 
 HEAD = "way,prompt,seed,route,cost,quality,last_block_quality,at_its_place,last_block_at_its_place\n"
 
@@ -43,14 +42,12 @@ def test_training_prompts_are_not_held_out():
 
 
 def test_places_keep_the_first_block():
-    routes = [way.route for way in (*ONE_MORE, *TWO_MORE)]
-    plans = [route.policy.router.plan for route in routes]
-    assert all(
-        route.policy.forced_blocks == 1 and isinstance(route.policy.router, PlannedRouter) for route in routes
-    )
-    assert {plan[1:].count("t") for plan in plans} == {1, 2}
-    assert at((4, 7), 3).route.policy.router.plan == "dddtddtdd"
-    assert len(set(plans)) == len(plans)
+    policies = [way.route.policy for way in (*ONE_MORE, *TWO_MORE)]
+    made = [[policy.decide_early(place, ()).accepted for place in range(9)] for policy in policies]
+    assert not any(kept[0] for kept in made)
+    assert {kept[1:].count(False) for kept in made} == {1, 2}
+    assert at((4, 7), 3).route == Route(At((4, 7)), handover=3)
+    assert len({*map(tuple, made)}) == len(made)
 
 
 def test_rows_survive_a_cut_line(tmp_path):
@@ -78,7 +75,7 @@ def test_long_routes_cost_the_same():
         made = [[route.policy.decide_early(place, ()).accepted for place in range(blocks)] for route in others]
         assert {line.count(False) for line in made} == {-(-blocks // 6)}
         assert not any(line[0] for line in made)
-        assert balanced == route_preset("balanced")
+        assert balanced == route_preset("balanced"), "the look's winner is what the product has"
 
 
 def test_long_look_keeps_one_thing():
@@ -144,11 +141,11 @@ def test_empty_table_is_refused(tmp_path):
         table_of(tmp_path / "presets.csv")
 
 
-def test_best_placed_are_near_balanced(tmp_path):
+def test_best_placed_are_near_first_two(tmp_path):
     """Catches: a route that pays for its last block with the clip, the lowest in place of the highest."""
     file = tmp_path / "rows.csv"
     made = {
-        "balanced": (15.0, 0.3),
+        "handover-2@2": (15.0, 0.3),
         "near": (14.9, 0.4),
         "edge": (14.8, 0.5),
         "far": (14.7, 0.9),
@@ -166,6 +163,6 @@ def test_places_were_chosen_by_the_rule():
     file = ROWS / "places.csv"
     everything = table_of(file, [way.name for way in MEASURED["places"].ways], CHOOSING)
     assert {*best_placed(everything, 3)} == {way.name for way in CHOSEN}
-    whole = table_of(file, ["balanced", *(way.name for way in CHOSEN)])
+    whole = table_of(file, ["handover-2@2", *(way.name for way in CHOSEN)])
     assert len(whole.prompts) == 200
     assert best_placed(whole, 1) == ["at-3@2+5"]

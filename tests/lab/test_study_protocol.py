@@ -17,7 +17,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.renderer import render_scene
 from sdvg_core.settings.decision import Reason
-from sdvg_core.settings.route import POLICIES, Custom, First, Gate, Mean, Refine, Route, Stride, route_preset
+from sdvg_core.settings.route import POLICIES, At, Custom, First, Gate, Mean, Refine, Route, Stride, route_preset
 from tests.support.routers import RandomRouter, planned_route
 from tests.support.tiny import make_engine, run
 
@@ -93,9 +93,9 @@ def test_names_of_configurations_state_their_routes():
 
 
 def test_every_policy_has_a_configuration():
-    """But for refining, which has a look of its own. Catches: a policy that the study leaves out."""
+    """But for two that have looks of their own. Catches: a policy that the study leaves out."""
     policies = {type(configuration.route.policy) for configuration in protocol(9, POCKET_TAUS)}
-    assert policies == {*POLICIES.values(), Custom} - {Refine}
+    assert policies == {*POLICIES.values(), Custom} - {At, Refine}
 
 
 def test_configurations_are_picked_in_the_protocols_order():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from lab.research.long import LATE, against_balanced, qualities, shard
+from lab.research.long import LATE, against_first_two, qualities, shard
 from lab.research.metrics import SeamChange
 from lab.research.world import draw_scene, held_out_prompts, is_held_out
 from sdvg_core.errors import BadInput
@@ -176,10 +176,10 @@ def test_late_video_is_clear_at_another_moment():
 
 
 def test_stride_is_compared_after_the_leading_blocks():
-    """In which balanced shows the target. Catches: earlier blocks in the mean, the two the wrong way round."""
+    """In which the first two show the target. Catches: earlier blocks in the mean, the two the wrong way round."""
 
     def videos(blocks):
-        clearness = {"balanced": [20.0] * LATE + [12.0] * 9, "stride 4": [5.0] * LATE + [14.5] * 9}
+        clearness = {"first two": [20.0] * LATE + [12.0] * 9, "stride 4": [5.0] * LATE + [14.5] * 9}
         return {
             (f"p{n}", "recompute", route): [{"clearness": str(value)} for value in values[:blocks]]
             for route, values in clearness.items()
@@ -187,9 +187,9 @@ def test_stride_is_compared_after_the_leading_blocks():
         }
 
     prompts = [f"p{n}" for n in range(10)]
-    routes = ["balanced", "stride 4"]
-    assert "+2.50 [+2.50, +2.50]" in against_balanced(videos(LATE + 9), prompts, ["recompute"], routes)
-    assert against_balanced(videos(LATE), prompts, ["recompute"], routes) == "", "a short clip has no such blocks"
+    routes = ["first two", "stride 4"]
+    assert "+2.50 [+2.50, +2.50]" in against_first_two(videos(LATE + 9), prompts, ["recompute"], routes)
+    assert against_first_two(videos(LATE), prompts, ["recompute"], routes) == "", "a short clip has no such blocks"
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "2", "a/b", "1/"])

@@ -52,7 +52,7 @@ def sources() -> dict[str, list[str | tuple[str, ...]]]:
     size = {model.name: model.size for model in KNOWN_MODELS}
     performance = read("docs/performance.md")
     [fp8] = [model.gigabytes for model in KNOWN_MODELS if model.name == "Krea Realtime, fp8"]
-    [balanced] = re.findall(r"^\| first 2, \+2 \(\*balanced\*\).*\| 0\.(\d\d);", performance, re.MULTILINE)
+    [balanced] = re.findall(r"^\| blocks .* \(\*balanced\*\).*\| 0\.(\d\d) \|", performance, re.MULTILINE)
     [installed] = re.findall(r"\.venv-test \(([\d.]+) GB", read("docs/CONTRIBUTING.md"))
     [paper] = re.findall(r'value: "arXiv:([\d.]+)"', read("CITATION.cff"))
     [comfyui] = re.findall(r'requires-comfyui = ">=([\d.]+)\.0"', read("pyproject.toml"))

@@ -13,7 +13,7 @@ from sdvg_core.settings.context import Preset, Recompute, Rolling
 from sdvg_core.settings.fields import settings_of
 from sdvg_core.settings.load import LoadOptions
 from sdvg_core.settings.request import VideoRequest
-from sdvg_core.settings.route import Budget, Custom, First, Gate, Quantile, Route, Stride, WorstFrame
+from sdvg_core.settings.route import At, Budget, Custom, First, Gate, Quantile, Route, Stride, WorstFrame
 
 CONTROLLED = partial(VideoRequest, control="depth.mp4", control_mask="mask.png")
 PRESET = partial(Preset, name="custom")
@@ -39,6 +39,7 @@ RANGES: dict[Any, dict[str, tuple[float, float | None]]] = {
     Gate: {"forced_blocks": (0, None), "bail_out": (0, None)},
     CUSTOM: {"forced_blocks": (0, None), "bail_out": (0, None)},
     First: {"n": (0, None)},
+    At: {},
     Stride: {"n": (1, 4096), "forced_blocks": (0, None)},
     WorstFrame: {"margin": (0, None)},
     Quantile: {"q": (0, 1)},

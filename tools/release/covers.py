@@ -160,8 +160,9 @@ def ends(frames: Tensor, _: Tensor) -> Tensor:
     return torch.cat([frames[:1].expand(third, -1, -1, -1), grey[: len(frames) - 2 * third], frames[-third:]])
 
 
-RING, DIAMOND, BALL, PAIR, SMALL_RING, BOX = EXAMPLE_PROMPTS
+RING, DIAMOND, BALL, PAIR, WHITE_BOX, BOX = EXAMPLE_PROMPTS
 """The demo's prompts; the small model alone does the last two well."""
+SMALL_RING = "a small red ring crawls left from the right over night"
 BLUE = "a big blue ball crawls up from the middle over grass"
 YELLOW = "a big yellow ball runs right and down from the middle over night"
 PURPLE = "a big purple ball drifts down from the right over snow"
@@ -173,7 +174,7 @@ STEERED = (
 COVERS: dict[str, Callable[[Streamer], Cover]] = {
     "01_pocket_demo": partial(plain, prompt=asked_in("01_pocket_demo")[0], preset="paper"),
     "02_pocket_app": partial(plain, prompt=asked_in("02_pocket_app")[0], preset="balanced"),
-    "03_text_to_video": partial(plain, prompt=DIAMOND, preset="balanced"),
+    "03_text_to_video": partial(plain, prompt=BLUE, preset="balanced"),
     "04_app": partial(plain, prompt=PAIR, preset="balanced"),
     "05_quick_preview": partial(plain, prompt=BOX, preset="fast"),
     "06_paper_gate": partial(plain, prompt=SMALL_RING, preset="paper"),
