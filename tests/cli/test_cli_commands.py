@@ -181,13 +181,13 @@ def test_demo_races_both_models_against_each(tmp_path, monkeypatch, capsys):
     assert device.startswith("device: cpu (")
     assert "will make 9 blocks" in first
     assert "redicted" not in printed.out
-    assert blocks == "Large model, by rule: 1 to 2; small model, not checked: 3 to 9."
+    assert blocks == "Large model, by rule: 1 to 2, 5; small model, not checked: 3 to 4, 6 to 9."
     columns = ["cost", "likeness", "last block", "at its place", "last block", "seconds"]
     assert re.split("  +", heads.strip()) == columns
     form = r"(.*?)  +(\d+)%  +([\d.]+) dB  +([\d.]+) dB  +(\d+)%  +(\d+)%  +([\d.]+)"
     small, both, large = (re.fullmatch(form, line).groups() for line in lanes)
     assert [small[0], large[0]] == ["Small model alone", "Large model alone"]
-    assert both[0] == "Both: 2 of 9 blocks by the large one"
+    assert both[0] == "Both: 3 of 9 blocks by the large one"
     assert int(small[1]) < int(both[1]) < int(large[1]) == 100
     measured = CHOSEN["helps"][0]
     for lane, name in ((small, "small"), (both, "both"), (large, "large")):
@@ -198,7 +198,8 @@ def test_demo_races_both_models_against_each(tmp_path, monkeypatch, capsys):
     assert float(both[6]) == pytest.approx(report(folder)["totals"]["seconds"]["total"], abs=0.01)
     assert last.startswith(f"Look at {Path('out', 'demo', '001')}: comparison.mp4 shows the race")
     assert "block 9/9" in printed.err
-    assert (report(folder)["settings"]["route"]["policy"]["n"], report(folder)["totals"]["forced"]) == (2, 2)
+    made = report(folder)
+    assert (made["settings"]["route"]["policy"]["blocks"], made["totals"]["forced"]) == ([2, 5], 3)
 
 
 @pytest.mark.usefixtures("short_race")
