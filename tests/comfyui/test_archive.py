@@ -22,6 +22,7 @@ TEXTS = {
     "SDVGPocketModels.prompt",
     "SDVGPrompt.text",
     "SDVGPromptSchedule.text",
+    "SDVGQualityRouter.policy.target_at",
     *(f"SDVGSpeculativeSampler.{name}" for name in ("directions", "kept_blocks", "prompt", "takes")),
 }
 
@@ -47,7 +48,7 @@ def test_archive_alone_makes_the_pocket_video(packed):
     assert done.outputs[KEPT]["latents"]
 
 
-def test_widgets_take_only_prompts_directions_and_takes(packed):
+def test_widgets_take_only_prompts_numbers_and_letters(packed):
     """Catches: a text that a prompt of anybody's fills with a path, an address, a module or a command."""
     every = packed.ask("/object_info")
     kinds = {node: inputs_of(every[node]["input"]) for node in NODES}
