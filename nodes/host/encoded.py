@@ -65,7 +65,7 @@ class EncodedPrompts:
             f"The prompts from blocks {named} on have" if differing[1:] else f"The prompt from block {named} on has"
         )
         fault = f"{whose} another embedding than in the live session with this seed{''.join(moves)}"
-        return (f"{fault}, so block {differing[0]} and all after it are made anew. {REMEDY}",)
+        return (f"{fault}, so block {differing[0]} and those that follow from it are made anew. {REMEDY}",)
 
 
 ENCODED = EncodedPrompts()

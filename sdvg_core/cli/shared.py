@@ -153,23 +153,23 @@ def add_overwrite(group: argparse._ActionsContainer) -> None:
     group.add_argument("--overwrite", action="store_true", help=words)
 
 
-def add_preset(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Declare --preset; return its group."""
-    group = parser.add_argument_group("router", "who makes a block; options override the preset")
+def add_preset(parser: argparse.ArgumentParser, others: str = "") -> argparse._ArgumentGroup:
+    """Declare --preset; return its group. `others`: what becomes of the default if other options are given."""
+    group = parser.add_argument_group("router", "who makes a block")
     group.add_argument(
         "--preset",
         choices=tuple(ROUTE_PRESETS),
         help="fast: the target makes block 1, and the drafter all others. balanced: also blocks 2 and 5, of which "
         "the drafter makes three steps. careful: the first 4 blocks, of three of which the drafter makes two. "
         "paper: the gate at -0.7. hybrid: the same, but four frames are scored first, and three steps handed over. "
-        f"Default: {DEFAULT_PRESET}; paper if an option of the router is given",
+        f"Default: {DEFAULT_PRESET}{others}",
     )
     return group
 
 
 def add_router_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the router's options; the preset gives the others."""
-    group = add_preset(parser)
+    """Declare the router's options, which override the preset's."""
+    group = add_preset(parser, "; paper if an option of the router is given, and options override the preset")
     group.add_argument("--policy", choices=tuple(POLICIES), default=argparse.SUPPRESS, help=", ".join(POLICIES))
     add_settings(group, Gate, only=("tau", "by"))
     add_settings(group, WorstFrame)

@@ -24,7 +24,7 @@ from .decision import (
     Decision,
     Reason,
 )
-from .fields import check_fields, checked, float32, setting
+from .fields import Setting, check_fields, checked, float32, setting
 from .parts import check_part, faults_of
 
 Past = tuple[Decision, ...]
@@ -191,10 +191,10 @@ class First:
 
 
 def _check_block_numbers(blocks: tuple[int, ...]) -> None:
-    """Raise `BadInput` for a number that no block has."""
+    """Raise `BadInput` for a number that no block has: they are counted from 1."""
+    number = Setting(name="target at", kinds=(int,), least=1)
     for block in blocks:
-        if block < 1:
-            raise BadInput(f"target at is {quoted(block)}; blocks are counted from 1")
+        number.fitted(block)
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,7 +259,7 @@ def _forget(request: VideoRequest, headers: Headers, start: Start, plan: RunPlan
 
 
 def _length_notes(request: VideoRequest, plan: RunPlan) -> Iterator[str]:
-    """Yield notes for a video too short for colour hold, or too long for its policy."""
+    """Yield notes for a video too short for colour hold or for its policy, or too long for it."""
     if request.colour_hold and plan.spans[-1].index < 2:
         yield NO_HOLD
     policy = plan.route.policy
@@ -268,6 +268,10 @@ def _length_notes(request: VideoRequest, plan: RunPlan) -> Iterator[str]:
     )
     if begins and not request.directions.strip(ROUTE_DECIDES) and len(plan.blocks) > FADES_AFTER:
         yield FADED
+    last = plan.blocks[-1].place + 1
+    late = [block for block in policy.blocks if block > last] if isinstance(policy, At) else []
+    if late and policy != At():  # the preset is for videos of every length
+        yield f"The route ends with block {last}, so target at {', '.join(map(str, late))} has no effect."
 
 
 def size_of(request: VideoRequest, headers: Headers, start: Start | ReadStart) -> tuple[int, int]:

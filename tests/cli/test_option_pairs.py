@@ -294,6 +294,18 @@ def test_long_video_without_a_stride_is_noted(files, blocks, route, noted):
     assert any("every sixth block" in note for note in notes) == noted
 
 
+@pytest.mark.parametrize(
+    ("blocks", "at", "late"),
+    [(4, (3, 5, 9), "5, 9"), (5, (3, 5), ""), (1, (2,), "2"), (3, (2, 5), "")],
+)
+def test_target_block_after_the_end_is_noted(files, blocks, at, late):
+    """But for the preset's. Catches: a block asked for that is never made, without a word."""
+    request = VideoRequest(blocks=blocks, width=32, height=32, route=Route(At(at)))
+    load = LoadOptions(drafter=ModelOptions(preset="custom"), target=ModelOptions(preset="custom"))
+    notes = [note for note in resolve_film(request, check_models(files, load)).notes if "target at" in note]
+    assert [f"target at {late} has no effect" in note for note in notes] == [True] * bool(late)
+
+
 def test_prompt_states_its_first_blocks(tmp_path):
     """The kind: one meaning in both. Catches `[first 2]` as words of the prompt."""
     (prompt,), _ = read_prompts(parsed("--prompt '[first 2] a ball' --models ."), None)

@@ -136,7 +136,7 @@ def test_stated_blocks_are_kept_in_order_once():
     assert At((5, 2, 1, 5)) == At([2, 5]) == At()
 
 
-@pytest.mark.parametrize("blocks", [(0,), (2, -3), (2.0,), "25", (True,), 3])
+@pytest.mark.parametrize("blocks", [(0,), (2, -3), (2.0,), "25", (True,), 3, (10**5000,)])
 def test_bad_block_number_is_refused(blocks):
     with pytest.raises(BadInput, match="target at is"):
         At(blocks)

@@ -19,7 +19,18 @@ from sdvg_core.settings.execution import Execution
 from sdvg_core.settings.fields import LARGEST_INTEGER, Setting, as_json, from_json, settings_of
 from sdvg_core.settings.load import LoadOptions, ModelOptions
 from sdvg_core.settings.request import VideoRequest, check_blocks, read_strength
-from sdvg_core.settings.route import Budget, Custom, First, Gate, Quantile, Route, Stride, WorstFrame, route_preset
+from sdvg_core.settings.route import (
+    At,
+    Budget,
+    Custom,
+    First,
+    Gate,
+    Quantile,
+    Route,
+    Stride,
+    WorstFrame,
+    route_preset,
+)
 from sdvg_core.settings.schedules import get_schedule
 
 from .answers import answer, spoken_badly
@@ -32,6 +43,7 @@ KINDS: dict[type, dict[str, Any]] = {
     Route: {},
     Gate: {},
     First: {},
+    At: {},
     Stride: {},
     WorstFrame: {},
     Quantile: {},

@@ -160,7 +160,7 @@ def ends(frames: Tensor, _: Tensor) -> Tensor:
     return torch.cat([frames[:1].expand(third, -1, -1, -1), grey[: len(frames) - 2 * third], frames[-third:]])
 
 
-RING, DIAMOND, BALL, PAIR, WHITE_BOX, BOX = EXAMPLE_PROMPTS
+RING, DIAMOND, BALL, PAIR, _, BOX = EXAMPLE_PROMPTS
 """The demo's prompts; the small model alone does the last two well."""
 SMALL_RING = "a small red ring crawls left from the right over night"
 BLUE = "a big blue ball crawls up from the middle over grass"
