@@ -10,7 +10,8 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...sdvg_core.engine.types import hash_tensor, hash_text
+from ...sdvg_core.engine.types import hash_text
+from ...sdvg_core.report.embeddings import other_embedding
 from ...sdvg_core.text.prompts import Conditions
 from .conditioning import encoder_device
 from .sockets import PromptEntry
@@ -48,24 +49,20 @@ class EncodedPrompts:
         `conditions`: of `prompts`, in their order. `blocks`: how many the film has, with those of a clip before it.
         """
         known = self._by_seed.get(seed, {})
-        differing = []
+        numbers = []
         moves = dict[str, None]()
         for entry, (_, condition) in zip(prompts, conditions.entries, strict=True):
             then = known.get(hash_text(entry.text))
-            if entry.index >= blocks or then is None or then.embedding == hash_tensor(condition.embedding):
+            if entry.index >= blocks or then is None or then.embedding == condition.digest:
                 continue
-            differing.append(entry.index + 1)
+            numbers.append(entry.index + 1)
             now = encoder_device(entry.conditioning)
             if then.device and now and then.device != now:
                 moves[f" (on {then.device} then, on {now} now)"] = None
-        if not differing:
+        if not numbers:
             return ()
-        named = " and ".join(filter(None, [", ".join(map(str, differing[:-1])), str(differing[-1])]))
-        whose = (
-            f"The prompts from blocks {named} on have" if differing[1:] else f"The prompt from block {named} on has"
-        )
-        fault = f"{whose} another embedding than in the live session with this seed{''.join(moves)}"
-        return (f"{fault}, so block {differing[0]} and those that follow from it are made anew. {REMEDY}",)
+        fault = f"{other_embedding(numbers, 'in the live session with this seed')}{''.join(moves)}"
+        return (f"{fault}, so block {numbers[0]} and those that follow from it are made anew. {REMEDY}",)
 
 
 ENCODED = EncodedPrompts()

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..errors import BadInput
 from ..files.outputs import LATENTS
 from ..pocket.trained_set import FAST_VAE_NAME, WEIGHT_FILES, pocket_fast_vae
+from ..report.embeddings import EMBEDDINGS, encoded_otherwise, other_embedding
 from ..report.run_report import RunReport, hide_prompt, is_hidden
 from ..settings.fields import from_json, settings_of
 from ..settings.load import LoadOptions
@@ -176,8 +177,12 @@ def compared(then: RunReport, latents: Tensor | None, at: Path, now: RunReport, 
         if changed:
             return f"The same latents as in {at}, bit for bit; other {changed}."
         return f"The same video as in {at}, bit for bit."
+    numbers = encoded_otherwise(then, now)
+    of_embeddings = f" {other_embedding(numbers, 'then')}." if numbers else ""
     if changed:
-        return f"Not the video of {at}: other {changed}."
+        return f"Not the video of {at}: other {changed}.{of_embeddings}"
+    if numbers:
+        return f"Not the video of {at}.{of_embeddings}"
     reason = "the latents are others" if latents is not None else f"there are no {LATENTS} to compare"
     return f"The settings are those of {at}; {reason}."
 
@@ -197,6 +202,7 @@ def _settings_of(report: RunReport, *, hidden: bool) -> dict[str, str]:
         "route": _settings(report, "route"),
         **report.request,
         **report.settings,
+        EMBEDDINGS: None,  # `compared` says which differ, of prompts that are the same
         "version of": report.versions,
     }
     # A different device is no different video.

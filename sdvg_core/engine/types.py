@@ -57,7 +57,12 @@ class Condition:
     @cached_property
     def key(self) -> str:
         """Cache key: a hash of the embedding, and whether a scene begins. The text changes no block."""
-        return hash_tensor(self.embedding) + " cut" * self.cut
+        return self.digest + " cut" * self.cut
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the embedding."""
+        return hash_tensor(self.embedding)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

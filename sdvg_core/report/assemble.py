@@ -12,11 +12,13 @@ from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
 from ..engine.routing import context_of_drafts
 from ..engine.run import Run
+from ..engine.types import Condition
 from ..errors import count
 from ..settings.context import Preset
 from ..settings.execution import Execution
 from ..settings.fields import as_json
 from ..settings.request import FIRST_KEY
+from .embeddings import EMBEDDINGS, embedding_digests
 from .joins import ShotJoin
 from .run_report import RunReport
 from .summary import ranges
@@ -99,6 +101,7 @@ def assemble_report(
             **parts,
             "scorer": scorer,
             "route": as_json(run.plan.route),
+            EMBEDDINGS: embedding_digests(chain.from_iterable(map(_conditions, runs))),
             "seed": run.inputs.noise.seed,
             "blocks": len(spans),
             "width": run.inputs.noise.width * run.engine.codec.spatial_stride,
@@ -125,6 +128,11 @@ def _firsts(runs: Sequence[Run]) -> list[int]:
     spans = [(*run.plan.clip, *run.plan.spans) for run in runs]  # of a run that is locked whole, none is new
     lengths = [of_run[-1].index + 1 for of_run in spans]
     return [0, *accumulate(lengths[:-1])]
+
+
+def _conditions(run: Run) -> Iterator[Condition]:
+    """Yield the condition of every new block of a run."""
+    return map(run.inputs.condition_of, run.plan.new_indices)
 
 
 def _cuts(run: Run, first: int) -> list[int]:

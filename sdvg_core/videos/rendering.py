@@ -17,15 +17,17 @@ from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse, Store
 from ..engine.run import Run
 from ..engine.types import Block, History
+from ..errors import BadInput
 from ..files.digest import digest_of_file
 from ..files.outputs import BLOCKS_FOLDER, LATENTS, REPORT, ROUTE_PICTURE, VIDEO
 from ..files.video import Mp4Writer
 from ..loading.load import Models
 from ..report.assemble import assemble_report, notes_on
+from ..report.embeddings import encoded_otherwise, other_embedding
 from ..report.joins import joins
 from ..report.picture import route_picture
 from ..report.progress import RouteBar
-from ..report.run_report import RunReport
+from ..report.run_report import RunReport, read_report
 from ..settings.fields import as_json
 from ..settings.load import load_as_json
 from ..text.prompts import Conditions
@@ -35,6 +37,8 @@ from .clips import add_film_sound
 from .film import FilmBlock, ResolvedFilm
 from .fingerprint import MOST_DIFFERENCES
 from .tape import Tape
+
+SAME_ENCODER = "Use the text encoder of that run, on the same device and in the same dtype, to use its blocks."
 
 
 def render_blocks(
@@ -105,6 +109,7 @@ def render_blocks(
         frames=tape.frames,
         joins=joins([torch.cat(of_part).cpu() for of_part in tape.levels.values()]),
     )
+    report = replace(report, notes=(*report.notes, *_notes_on_embeddings(report, reuse)))
     return replace(report, files={name: digest_of_file(work / name) for name in (VIDEO, LATENTS)})
 
 
@@ -192,6 +197,18 @@ def _notes_on_files(resumed: int, damaged: Sequence[str]) -> Iterator[str]:
         yield f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed."
     if damaged:
         yield f"Not as they were written, and so not used again: {', '.join(damaged[:MOST_DIFFERENCES])}."
+
+
+def _notes_on_embeddings(report: RunReport, reuse: Sequence[Path]) -> Iterator[str]:
+    """Yield notes on prompts that an earlier run had with another embedding. `reuse`: folders of such runs."""
+    for folder in reuse:
+        try:
+            earlier = read_report(folder / REPORT)
+        except BadInput:
+            continue  # of a run that was cut off, or of blocks alone
+        if numbers := encoded_otherwise(earlier, report):
+            fault = other_embedding(numbers, f"in {folder.name}")
+            yield f"{fault}, so block {numbers[0]} and those that follow from it were made anew. {SAME_ENCODER}"
 
 
 def write_report(report: RunReport, work: Path) -> None:

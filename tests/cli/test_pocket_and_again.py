@@ -163,6 +163,19 @@ def test_another_prompt_is_named(clip, tmp_path, capsys):
     assert "other prompt, route policy kind (then Gate, now First)" in capsys.readouterr().out
 
 
+def test_prompt_encoded_otherwise_is_named(clip, tmp_path, capsys):
+    """Catches: *the latents are others*, where the words have other numbers now."""
+    shutil.copytree(clip, tmp_path / "clip")
+    stated = report(clip)
+    (first, digest), *_ = stated["settings"]["embeddings"].items()
+    stated["settings"]["embeddings"][first] = digest[::-1]
+    (tmp_path / "clip" / "report.json").write_text(json.dumps(stated), encoding="utf-8")
+    (tmp_path / "clip" / "latents.safetensors").unlink()
+    assert main(["generate", "--from", str(tmp_path / "clip"), "--output", str(tmp_path / "out")]) == 0
+    named = f"Not the video of {tmp_path / 'clip'}. The prompt from block 1 on has another embedding than then.\n"
+    assert named in capsys.readouterr().out
+
+
 def test_demo_is_made_again_with_its_decoder(tmp_path, capsys):
     """Without `--models pocket`. Catches the set's other VAE, taken without a word."""
     assert main(["demo", "--blocks", "2", "--output", str(tmp_path / "demo")]) == 0

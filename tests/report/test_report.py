@@ -19,7 +19,7 @@ from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.types import Cost, Span
 from sdvg_core.errors import BadInput
 from sdvg_core.report.assemble import FP8_NOTE, assemble_report, notes_on
-from sdvg_core.report.run_report import Tally, read_report, report_from_dict
+from sdvg_core.report.run_report import Tally, hide_prompt, read_report, report_from_dict
 from sdvg_core.report.summary import summarise
 from sdvg_core.settings.decision import Decision, Reason
 from sdvg_core.settings.execution import Execution
@@ -240,6 +240,7 @@ def test_report_states_what_its_run_was():
         "blocks": 3,
         "width": 8,
         "height": 12,
+        "embeddings": {hide_prompt(PROMPT.text): PROMPT.digest[:16]},
         "takes": {"2": 3},
         "cuts": [5],
         "drafter_context": "own",

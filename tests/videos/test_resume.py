@@ -307,7 +307,24 @@ def test_video_of_other_models_is_not_reused(base, others, earlier, tmp_path):
     again = made(tmp_path / "out", override(base, *both))
     assert reused(again) == 0
     assert any("Nothing of the earlier video could be used again" in note for note in again.report["notes"])
+    assert not any("embedding" in note for note in again.report["notes"])
     assert contents(earlier[0]) == before
+
+
+def test_prompt_that_is_encoded_otherwise_is_named(base, others, earlier, tmp_path):
+    """Catches: a video made anew without saying that its words have other numbers now."""
+    encoder = ["--text-encoder", str(others.text_encoder), "--reuse", str(earlier[0])]
+    again = made(tmp_path / "again", override(base, *encoder))
+    assert reused(again) == 0
+    fault = "The prompt from block 1 on has another embedding than in out, so block 1 and those that follow from it"
+    assert [note.partition(" were made anew.")[0] for note in again.report["notes"] if "embedding" in note] == [
+        fault
+    ]
+
+
+def test_another_prompt_is_no_other_embedding(base, earlier, tmp_path):
+    again = made(tmp_path / "again", override(base, "--prompt", "a whale sings", "--reuse", str(earlier[0])))
+    assert not any("embedding" in note for note in again.report["notes"])
 
 
 def test_digest_changes_with_each_weight(files):

@@ -9,6 +9,7 @@ import torch
 
 from sdvg_core.cli import main
 from sdvg_core.files.video import write_mp4
+from sdvg_core.report.run_report import hide_prompt
 from sdvg_core.settings.fields import as_json
 from sdvg_core.settings.request import VideoRequest
 from sdvg_core.weights.model_files import ModelFiles
@@ -135,10 +136,12 @@ def test_totals_follow_from_the_blocks(film):
 
 
 def test_settings_say_what_was_made(film):
-    """But for the parts, in test_every_setting.py, and the joins, in test_joins.py."""
+    """But for the parts, in test_every_setting.py, the joins, in test_joins.py, and digests of embeddings."""
     settings = {name: value for name, value in film["settings"].items() if name not in PARTS}
     for name in ("shots", "clips"):
         settings[name] = [{key: value for key, value in part.items() if key != "join"} for part in settings[name]]
+    prompts = {hide_prompt(line["prompt"]) for line in film["blocks"]}
+    assert settings.pop("embeddings").keys() == prompts
     assert settings == SETTINGS
     joined = [part.get("key") or part["name"] for part in _in_order(film["settings"]) if "join" in part]
     assert joined == ["#end", "#b", "#c"]
