@@ -121,7 +121,9 @@ MEMORIES = {
     "deep-sink": "window of 12, deep sink",
     "memrope": "window of 12, MemRoPE",
 }
-"""Each one's name in VARIANTS."""
+"""Each one's name in VARIANTS, of both models."""
+TOGETHER = "+"
+"""Between two memories: the drafter's, and the target's."""
 LATE_BLOCKS = 8
 
 
@@ -171,7 +173,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompts", type=int, metavar="N", help="only the first N")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="not the first N, which another one makes")
     parser.add_argument("--ways", nargs="+", metavar="WAY", help="only these")
-    parser.add_argument("--memories", nargs="+", choices=tuple(MEMORIES), help="of long clips: only these")
+    parser.add_argument(
+        "--memories", nargs="+", metavar="NAME", help="of long clips: these; drafter's+target's if two"
+    )
     parser.add_argument("--folder", type=Path, default=ROWS)
     options = parser.parse_args(words)
     return guarded(lambda: _work(options), extra="research", instead="study")
@@ -184,12 +188,14 @@ def _work(options: argparse.Namespace) -> int:
     if unknown := set(options.ways or ()) - set(known):
         raise BadInput(f"the look {options.look} has no way {min(unknown)}; choose among {', '.join(known)}")
     ways = tuple(way for way in look.ways if way.name in (options.ways or known))
+    chosen = tuple(options.memories or look.memories) or ("",)
+    if other := {name for memory in chosen if memory for name in _both(memory)} - set(MEMORIES):
+        raise BadInput(f"{min(other)!r:.40} is no memory; choose among {', '.join(MEMORIES)}, or two joined by +")
     texts = look.texts()[: options.prompts]
     numbered = [*enumerate(texts)][options.skip :]
     embeddings = encode_prompts(trained_set(), texts, pocket_options())
     done = {(row["way"], int(row["prompt"]), int(row["seed"])) for row in rows_in(file)}
     loaded = cache(partial(_models, look))
-    chosen = tuple(name for name in look.memories if name in (options.memories or look.memories)) or ("",)
     for seed, (number, text), memory in product(look.seeds, numbered, chosen):
         left = tuple(way for way in ways if (_named(way.name, memory), number, seed) not in done)
         if not left:
@@ -207,11 +213,17 @@ def _models(look: Look, memory: str) -> StudyModels:
     load = pocket_options()
     if not memory:
         return load_study_models(StudyOptions(files=trained_set(), load=load, blocks=look.blocks, scored=False))
-    settings = VARIANTS[MEMORIES[memory]][0]
-    load = replace(load, drafter=replace(load.drafter, **settings), target=replace(load.target, **settings))
+    of_drafter, of_target = (VARIANTS[MEMORIES[name]][0] for name in _both(memory))
+    load = replace(load, drafter=replace(load.drafter, **of_drafter), target=replace(load.target, **of_target))
     files = replace(trained_set(), vae=pocket_fast_vae())
     models = load_study_models(StudyOptions(files=files, load=load, blocks=look.blocks, scored=False))
     return replace(models, metrics=(*models.metrics, BestMoment()))
+
+
+def _both(memory: str) -> tuple[str, str]:
+    """Return the names of the drafter's memory and the target's."""
+    drafter, both, target = memory.partition(TOGETHER)
+    return (drafter, target) if both else (memory, memory)
 
 
 def _named(way: str, memory: str) -> str:

@@ -85,13 +85,16 @@ def test_long_look_keeps_one_thing():
 
 
 def test_long_look_makes_each_memory(tmp_path, monkeypatch):
-    """Catches: one memory's rows under another's name, a row without the best moment."""
-    look = Look((looks.ENDS[0],), prompts=1, blocks=5, memories=("recompute", "deep-sink"))
+    """Of two names the first is the drafter's. Catches: one memory's rows under another's name."""
+    names = ("recompute", "deep-sink", "recompute+deep-sink", "deep-sink+recompute")
+    look = Look((looks.ENDS[0],), prompts=1, blocks=5, memories=names)
     monkeypatch.setitem(MEASURED, "memories-21", look)
     assert looks.main(["memories-21", "--folder", str(tmp_path)]) == 0
     rows = rows_in(tmp_path / "memories-21.csv")
-    assert [one["way"] for one in rows] == ["draft-only/recompute", "draft-only/deep-sink"]
-    assert rows[0]["quality"] != rows[1]["quality"]
+    assert [one["way"] for one in rows] == [f"draft-only/{name}" for name in names]
+    recompute, deep_sink, *both = (one["quality"] for one in rows)
+    assert recompute != deep_sink
+    assert both == [recompute, deep_sink]
     assert all(float(one["late_clearness"]) > 0 for one in rows)
 
 
@@ -122,6 +125,12 @@ def test_look_skips_the_first_prompts(tmp_path, monkeypatch):
 def test_unknown_way_is_refused(capsys):
     assert looks.main(["presets", "--ways", "other"]) == 2
     assert "has no way other; choose among draft-only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["other", "recompute+other", "recompute+"])
+def test_unknown_memory_is_refused(capsys, name):
+    assert looks.main(["memories-21", "--memories", name]) == 2
+    assert "is no memory; choose among recompute, window" in capsys.readouterr().err
 
 
 def test_table_takes_whole_seeds(tmp_path):
