@@ -52,6 +52,9 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
         texts = graph.texts(inputs.get("positive"), schedule)
         for name in NOT_OF_VIDEO:
             inputs.pop(name, None)
+        of_clips = inputs.get("start")
+        # A Start with clips alone begins nothing, and no block depends on it.
+        inputs = {name: value for name, value in inputs.items() if name not in STARTS or graph.starts(value)}
         rest = {name: graph.value(value) for name, value in inputs.items()}
         of_blocks = [rest.pop(name, "") for name in OF_BLOCKS]
         router, tau = graph.gate(rest.pop("router", None), inputs.get("router"))
@@ -67,14 +70,14 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
         "prompts": prompts,
         "strengths": sorted((at + 1, strength) for text in texts for at, strength in text.strengths),
         "shots": shots_text(_shots(texts)),
-        "clips": graph.clips(inputs.get("start"), (clip for text in texts for clip in text.clips)),
+        "clips": graph.clips(of_clips, (clip for text in texts for clip in text.clips)),
     }
     hashes = {"all": _hash([of_blocks, parts]), **parts}
-    start = [rest.get(name) for name in STARTS if graph.starts(inputs.get(name))]
+    start = [rest[name] for name in STARTS if name in rest]
     return {
         **hashes,
         "positive": _hash(rest.get("positive")),
-        "start": _hash(start) if any(start) else "",
+        "start": _hash(start) if start else "",
         "scorer": _hash(scorer),
     }
 

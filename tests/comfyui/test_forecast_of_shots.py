@@ -132,3 +132,14 @@ def test_other_part_of_a_clip_changes_the_shot_after(server):
     run = events_of(server, film("0-0.5"))[0]["run"]
     assert forecast_of(server, film("0-0.5"), run)["blocks"] == "ss"
     assert forecast_of(server, film("0-0.25"), run)["blocks"] == "sc"
+
+
+def test_first_clip_that_is_wired_changes_no_block(server):
+    """Catches: all said to be made again, as the sampler has a Start now, which begins nothing."""
+    plain = pocket(blocks=2, sampler__seed=SEED)
+    run = events_of(server, plain)[0]["run"]
+    clips = node("SDVGStart", use_as="first frame", **{"clips.clip1": [LOADED, 0]})
+    wired = change(plain, sampler__start=["5", 0]) | {LOADED: node("LoadVideo", file="clip.mp4"), "5": clips}
+    assert forecast_of(server, wired, run)["old"] == []
+    _, answers = run_as_forecast(server, wired, run, "a clip")
+    assert answers == "ss"
