@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
             if not known:
                 near = get_close_matches(name, self._option_string_actions, 1)
                 self.error(f"there is no option {name}" + (f" (did you mean {near[0]}?)" if near else ""))
-            if name not in known and len(set(known.values())) > 1:
+            if name not in known and len(known) > 1:
                 self.error(f"{name} may be {' or '.join(known)}, so write it out")
             action = known.get(name) or next(iter(known.values()))
             values = [name] if action.nargs == 0 else [value] if value else []

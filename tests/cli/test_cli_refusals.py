@@ -219,10 +219,17 @@ def test_mistyped_option_is_named_with_its_nearest(capsys, arguments, mistyped, 
     assert line.endswith(f"see python -m sdvg_core {arguments[0]} --help")
 
 
+def test_option_like_no_other_is_a_sentence(capsys):
+    """Catches: a nearest option that is named where none is near."""
+    line = refused(capsys, ["generate", "--prompt", "a fox", "--qqqqqq"])
+    assert "there is no option --qqqqqq; see" in line
+
+
 def test_ambiguous_abbreviation_is_refused(capsys):
     """Catches: an option taken for another one, so that the other is given twice."""
     words = ["--prompt", "a fox", "--drafter", "x.pt", "--drafter-c", "own", "--pro", "b"]
     assert "--pro may be --prompt or --prompt-file" in refused(capsys, ["generate", *words])
+    assert "--see may be --seed or --seeds" in refused(capsys, ["generate", "--prompt", "a fox", "--see", "3"])
 
 
 def test_an_abbreviation_of_one_option_is_taken():
