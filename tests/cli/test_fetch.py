@@ -332,8 +332,10 @@ def test_offline_machine_asks_nobody(hub, fetch, tmp_path):
 
 
 def test_hub_that_does_not_answer_is_a_sentence(fetch):
+    """Catches: advice that leaves out the variable which names another hub."""
     code, _, errors = fetch("drafter", "--yes", HF_ENDPOINT="http://127.0.0.1:9")
     assert (code, len(errors.splitlines())) == (2, 1), errors
+    assert "check connection, proxy and HF_ENDPOINT" in errors
 
 
 @pytest.mark.parametrize(("typed", "files"), [("y\n", 1), ("n\n", 0), ("\n", 0), ("", 0)])

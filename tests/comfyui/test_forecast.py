@@ -362,6 +362,18 @@ def test_what_the_store_may_have_lost_may_change():
     assert forecast(made(), at_hand=ABSENT) == ("cccccc", None)
 
 
+def test_every_course_that_was_made_counts():
+    """Block 2 may be either author's, and block 3 is at hand after both, block 4 after the draft alone.
+
+    Catches: one course forgotten for the other.
+    """
+    unscored = (None,) * 4
+    drafted = made("a", ("forced", "drafted_unseen", *["target_unseen"] * 2), unscored, directions=".dtt")
+    remade = made("b", ("forced", *["target_unseen"] * 2, "drafted_unseen"), unscored, directions=".ttd")
+    for shown, other in ((drafted, remade), (remade, drafted)):
+        assert forecast(shown, other, blocks=4, directions="..tt")[0] == "scsm"
+
+
 def test_frames_that_were_not_scored_decide():
     """Catches: a block called certain whose other frames are only scored then."""
     trace = made(scores=(None, -0.45, -0.9, 2.0, None, None), scored_frames=SCORED_FIRST, cascade=0.2)

@@ -247,6 +247,17 @@ def test_control_that_does_not_fit_is_refused(inputs, words, parts):
     assert words in refusal_of(job_of(parts, positive(parts, **inputs)))
 
 
+def test_control_after_a_short_clip_may_be_as_short(parts):
+    """A clip of five frames is held to fill a block. Catches: a length asked for that counts the frames held."""
+    clip = StartValue(CLIP[:5], EXTEND, "", "")
+
+    def controlled(length):
+        return with_inputs(job_of(parts, positive(parts, length=length)), blocks=3, start=clip)
+
+    assert "set length 41" in refusal_of(controlled(37))
+    assert len(video_of(controlled(41))[0]) == 41
+
+
 def test_control_of_a_later_prompt_is_refused(parts):
     """Catches: a control that is wired and never seen."""
     controlled = positive(parts)

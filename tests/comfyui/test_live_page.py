@@ -109,6 +109,11 @@ def test_again_drops_what_came_after(page):
     assert min(back["told"]) <= 2
 
 
+def test_end_is_answered_at_once(page):
+    """While the last block is made. Catches: a button that can be pressed again, and says nothing."""
+    assert page["ended"]["ending"] == ["ends after this block", True]
+
+
 def test_recording_is_in_the_graph(page):
     """Words, seed, takes and length; live is off. Catches: a node that begins another session with the next run."""
     recording = page["ended"]["recording"]

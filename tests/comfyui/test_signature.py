@@ -67,11 +67,23 @@ def test_picture_below_a_node_is_no_setting():
     assert signature(prompt, SAMPLER), "a prompt that is left out is empty"
 
 
+def test_start_of_clips_alone_begins_nothing():
+    """Catches: the first block said to be of another start, once a clip is shown between shots."""
+    prompt = pocket(sampler__start=["s", 0])
+    prompt["v"] = node("LoadVideo", file="clip.mp4")
+    prompt["s"] = node("SDVGStart", use_as="extend", **{"clips.clip1": ["v", 0]})
+    assert signature(prompt, SAMPLER)["start"] == signature(pocket(), SAMPLER)["start"] == ""
+    prompt["s"]["inputs"]["video"] = ["v", 0]
+    assert signature(prompt, SAMPLER)["start"] != ""
+
+
 EVERY = {"all", "rest", "router", "tau", "wired", "prompts"}
 # A change of the pocket workflow, and which parts of its signature differ then.
 CHANGES = [
     ({}, set()),
     ({"sampler__reuse_gb": 2.0}, set()),
+    ({"sampler__live": True}, set()),
+    ({"sampler__live_blocks": 9}, set()),
     ({"sampler__seed": 43}, {"all", "rest"}),
     ({"sampler__width": 128}, {"all", "rest"}),
     ({"sampler__schedule": "reference5"}, {"all", "rest"}),

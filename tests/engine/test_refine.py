@@ -181,6 +181,13 @@ def test_strength_without_a_step_is_refused():
     assert [shown.record.target.denoising_passes for shown in strong] == [1, 1]
 
 
+def test_held_colours_leave_the_first_steps():
+    """The first block has four steps, the others two. Catches: a wrapped model that counts those of the others."""
+    engine = make_engine(**SHORT, first_schedule="four-step")
+    refined = planned(engine, Route(Refine("medium")), blocks=2, directions=".t", colour_hold=0.5)
+    assert [shown.record.target.denoising_passes for shown in refined.blocks()] == [2, 2]
+
+
 @pytest.mark.parametrize(("missing", "letters"), [("drafter", "ttt"), ("target", "ddd")])
 def test_directions_may_spare_a_model(missing, letters):
     engine = replace(make_engine(**FOUR), **{missing: None, "scorer": None})

@@ -120,11 +120,14 @@ def pickles() -> Cases:
     """Programs and archives."""
     head = b"\x80\x02}X\x01\0\0\0a"
     tail = b"s."
+    small = b"ctorch\nTensor\nK\x64\x85R"
+    many = small + b"".join(b"sX\x01\0\0\0%c%b" % (letter, small) for letter in b"bcdefghijklmnopqrstuvwxyz")
     calls = (
         ("a pickle that calls a program", b"cos\nsystem\n(X\x09\0\0\0touch rantR", "run os.system"),
         ("a pickle that looks up by the stack", b"\x8c\x02os\x8c\x06system\x93", "no pickle of tensors"),
         ("a pickle of an instance", b"(X\x09\0\0\0touch ranios\nsystem\n", "no pickle of tensors"),
         ("a tensor made up", b"ctorch\nTensor\nJ\0\x94\x35\x77\x85R", "more than the file has"),
+        ("tensors made up, each smaller than the file", many, "would take 10,400 bytes, more than the file has"),
     )
     packed = _zip({"data.pkl": b"}.", "data/0": bytes(2_000_000)}, packed=True)
     yield from _each(

@@ -182,12 +182,14 @@ def test_report_remembers_as_much(base: list[str], clip: Path, short: tuple[Run,
 
 
 def test_later_shot_remembers_nothing_anyway(clip: Path, continued: Callable[..., tuple[Run, Path]]) -> None:
-    """Catches: a fresh shot taken for a clip to forget."""
+    """Catches: a fresh shot taken for a clip to forget, or said to be a clip of one frame."""
     words = (*STREAMING, "--context-blocks", "1")
     lines = "1: a red ball\n6 fresh #k: a storm\n7 fresh #b from #k: a lake"
-    _, folder = continued("film", clip, *words, "--blocks", "3", "--prompt", lines)
+    run, folder = continued("film", clip, *words, "--blocks", "3", "--prompt", lines)
     _, alone = continued("alone", clip, *words, "--blocks", "1")
     assert torch.equal(latents(folder)[:, :, :15], latents(alone))
+    notes = [note for note in run.report["notes"] if "remember" in note]
+    assert notes == ["Shot #0: Of the clip's 4 blocks the models remember the last 1."]
 
 
 def test_no_more_than_the_window_is_noted(clip: Path, continued: Callable[..., tuple[Run, Path]]) -> None:

@@ -254,12 +254,16 @@ async function end(page) {
   await box(page).press("Enter");
   const { block } = await page.evaluate(() => ({ block: document.querySelectorAll(".sdvg-squares .made").length + 2 }));
   await made(page, block);
-  await page.locator(".sdvg-live-end").click();
+  const ending = await page.evaluate(() => {
+    const button = document.querySelector(".sdvg-live-end");
+    button.click();
+    return [button.textContent, button.disabled];
+  });
   await page.waitForFunction(() => !document.querySelector(".living"));
   const done = (await runs(page)).findLast((one) => one.live).done;
   await page.waitForFunction((type) => Boolean(window.app.nodeOutputs[window.app.graph.nodes.find((node) => node.type === type).id]), "SDVGRouteReport");
   await quiet(page, 500);
-  return { recording: done.recording, dropped: done.dropped, graph: await graph(page), squares: (await look(page)).squares, cards: await cards(page) };
+  return { ending, recording: done.recording, dropped: done.dropped, graph: await graph(page), squares: (await look(page)).squares, cards: await cards(page) };
 }
 
 async function undo(page) {
