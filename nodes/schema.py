@@ -150,9 +150,9 @@ def check_option(chosen: object, what: str, options: Sequence[str], called: str 
     """
     name = chosen.get(what) if isinstance(chosen, dict) else chosen
     if not isinstance(chosen, dict) or name not in options:
-        raise BadInput(
-            f"there is no {called or what} {shown(name)}; choose {', '.join(dict.fromkeys(options))}, or {UPDATE}"
-        )
+        named = called or what
+        fault = f"{named} is missing" if name is None else f"there is no {named} {shown(name)}"
+        raise BadInput(f"{fault}; choose {', '.join(dict.fromkeys(options))}, or {UPDATE}")
     return chosen
 
 

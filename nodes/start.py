@@ -82,7 +82,7 @@ class StartNode(io.ComfyNode):
     @known_inputs_only
     def execute(
         cls,
-        use_as: dict[str, Any],
+        use_as: dict[str, Any] | None = None,
         video: Input.Video | None = None,
         images: Tensor | None = None,
         clips: Mapping[str, Input.Video] = NO_CLIPS,

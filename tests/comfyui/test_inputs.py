@@ -321,6 +321,7 @@ def test_first_frame_acts_as_the_start_image(server):
         ),
         ({"start": {"use_as": "restyle", "use_as.strength": "by number"}}, "set use_as.amount"),
         ({"start": {"use_as": "melt"}}, "there is no use_as 'melt'"),
+        ({"start": {"use_as": None}}, "use_as is missing; choose"),
     ],
 )
 def test_start_that_cannot_be_is_refused(change, words, server):
