@@ -69,7 +69,7 @@ def _opened(stream: TextIO | None) -> tuple[TextIO, Output | None]:
         return stream, None  # replaced by the calling program
     output = Output(stream.fileno(), "w", closefd=False)
     buffer = io.BufferedWriter(output)
-    lines = stream.line_buffering
+    lines = stream.line_buffering or stream.write_through  # the latter by PYTHONUNBUFFERED
     return Terminal(buffer, stream.encoding, "backslashreplace", line_buffering=lines), output
 
 

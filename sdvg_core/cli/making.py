@@ -27,7 +27,7 @@ from ..settings.fields import settings_of
 from ..settings.load import LoadOptions
 from ..settings.request import VideoRequest, read_shots
 from ..settings.route import DEFAULT_PRESET
-from ..text.prompt_files import read_prompt_list
+from ..text.prompt_files import read_prompt_file
 from ..text.prompts import PromptSchedule, one_prompt, read_video_prompt, with_prompt_lines
 from ..videos.asked import Batch
 from ..videos.chosen_files import naming_source
@@ -69,8 +69,8 @@ def generate(options: argparse.Namespace) -> int:
     embedded = options.models == POCKET or bool(again and options.models is None and is_embedded(again))
     options.models = POCKET if embedded else options.models or Path("models")
     with resolved_threads(embedded=embedded), naming_source(options.models):
-        prompts, notes = read_prompts(options, again)
-        batch = _batch(options, again, prompts)
+        prompts, notes, listed = read_prompts(options, again)
+        batch = _batch(options, again, prompts, listed=listed)
         for note in notes:
             warn(note)
         if options.live:
@@ -161,8 +161,10 @@ def _generate_live(options: argparse.Namespace, batch: Batch) -> int:
     return 0
 
 
-def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[PromptSchedule, ...]) -> Batch:
-    """Return the batch: the user's options over the report's values over the defaults."""
+def _batch(
+    options: argparse.Namespace, again: RunReport | None, prompts: tuple[PromptSchedule, ...], *, listed: bool
+) -> Batch:
+    """Return the batch: the user's options over the report's values over the defaults. `listed`: by a file."""
     embedded = options.models == POCKET
     if options.seeds:
         options.seed = options.seeds[0]
@@ -194,7 +196,7 @@ def _batch(options: argparse.Namespace, again: RunReport | None, prompts: tuple[
         seeds=tuple(options.seeds),
         output=options.output or Path("out"),
         named=options.output is not None,
-        listed=bool(options.prompt_file) and not (prompts[0].changes or options.live),
+        listed=listed and not options.live,
         stated=_stated_flags(options),
         **{name: getattr(options, name) for name in copied},
     )
@@ -208,17 +210,22 @@ def _stated_flags(options: argparse.Namespace) -> tuple[str, ...]:
 
 def read_prompts(
     options: argparse.Namespace, again: RunReport | None
-) -> tuple[tuple[PromptSchedule, ...], list[str]]:
-    """Return the prompts of each video, and notes. The embedded models get the nearest prompts they know."""
+) -> tuple[tuple[PromptSchedule, ...], list[str], bool]:
+    """Return the prompts of each video, notes, and whether a file lists them.
+
+    The embedded models get the nearest prompts they know.
+    """
+    listed = False
     if options.prompt_file:
-        prompts = read_prompt_list(options.prompt_file)
+        prompts, listed = read_prompt_file(options.prompt_file)
     elif options.prompt is not None:
         prompts = (read_video_prompt(options.prompt),)
     elif again:
         prompts = (prompts_again(again),)
     else:
         options.parser.error("there is no prompt; add --prompt TEXT, --prompt-file FILE or --from report.json")
-    return understood(prompts) if options.models == POCKET else (prompts, [])
+    prompts, notes = understood(prompts) if options.models == POCKET else (prompts, [])
+    return prompts, notes, listed
 
 
 def _print_rows(rows: Sequence[Row], folder: Path) -> None:

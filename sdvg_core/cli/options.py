@@ -125,7 +125,8 @@ def _base_route(chosen: Mapping[str, str], values: Mapping[str, Any], base: Rout
         return route
     kind = kind or next((CHOOSING[dest] for dest in values if dest in CHOOSING), None)
     if kind and not (base and isinstance(base.policy, kind)):
-        around = Route() if kind is Refine else base or Route()
+        has_target = base and base.policy != First(0)  # without one, as in a live run, its handover means nothing
+        around = base if base and has_target and kind is not Refine else Route()
         return replace(around, policy=kind())
     return base or (Route() if values else ROUTE_PRESETS[DEFAULT_PRESET])
 

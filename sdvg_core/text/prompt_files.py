@@ -28,7 +28,12 @@ WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,20}")
 
 
 def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
-    """Read a file of prompts: one video per line, or per row of a table.
+    """Read a file of prompts; see `read_prompt_file`."""
+    return read_prompt_file(path)[0]
+
+
+def read_prompt_file(path: Path) -> tuple[tuple[PromptSchedule, ...], bool]:
+    """Read a file of prompts: one video per line, or per row of a table; and return whether it is such a list.
 
     Text: if lines name blocks, all are one video's, as in `read_prompt`; empty lines and lines that begin with #
     are skipped; a prompt may begin with the number of first blocks by the target: `[first 5] two boats on a lake`.
@@ -44,13 +49,13 @@ def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
         raise BadInput(f"the prompt file {path} cannot be read ({why(error)}); {remedy}") from error
     suffix = path.suffix.lower()
     if suffix in CSV:
-        return _of_rows(path, _csv_rows(path, text))
+        return _of_rows(path, _csv_rows(path, text)), True
     if suffix in JSON_LINES:
-        return _of_rows(path, _json_rows(path, text))
+        return _of_rows(path, _json_rows(path, text)), True
     return _of_lines(path, text)
 
 
-def _of_lines(path: Path, text: str) -> tuple[PromptSchedule, ...]:
+def _of_lines(path: Path, text: str) -> tuple[tuple[PromptSchedule, ...], bool]:
     lines = [line.strip() for line in text_lines(text) if line.strip() and not line.lstrip().startswith("#")]
     if not lines:
         raise BadInput(f"the prompt file {path.name} is empty; write one prompt per line")
@@ -59,12 +64,12 @@ def _of_lines(path: Path, text: str) -> tuple[PromptSchedule, ...]:
     if _delimiter(lines[0]):
         raise BadInput(f"{path.name} begins with the columns of a table; name it .csv")
     if not any(map(PROMPT_LINE.fullmatch, lines)):
-        return tuple(map(read_video_prompt, lines))
+        return tuple(map(read_video_prompt, lines)), True
     for line in lines[1:]:
         if PROMPT_LINE.fullmatch(line) is None:
             fault = f"{path.name} has lines that name a block, but {line!r:.60} names none"
             raise BadInput(f"{fault}; number all lines for one video, or none for a video each")
-    return (read_video_prompt("\n".join(lines)),)
+    return (read_video_prompt("\n".join(lines)),), False
 
 
 def _delimiter(header: str) -> str | None:

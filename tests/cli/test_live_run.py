@@ -30,6 +30,19 @@ def base(files) -> list[str]:
 
 
 @pytest.fixture
+def cut_off(monkeypatch):
+    """Interrupt a live run after its third block."""
+    show = terminal.LiveTerminal.show
+
+    def cut(self: terminal.LiveTerminal, number: int, *details: object) -> None:
+        show(self, number, *details)
+        if number == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(terminal.LiveTerminal, "show", cut)
+
+
+@pytest.fixture
 def piped(monkeypatch):
     """Pipe lines into the command, one for each block."""
 
@@ -91,6 +104,16 @@ def test_gate_finishes_the_run_without_a_draft(steered, base, tmp_path):
     assert not any("Nothing of the earlier video" in note for note in report["notes"])
 
 
+def test_gate_of_a_finished_run_keeps_no_steps(steered, base, tmp_path):
+    """Catches: the handover for which a live run keeps its drafts, in the route that finishes it."""
+    words = base[: base.index("--prompt")]
+    wanted = ["--from", str(steered / "report.json"), "--gate", "100", "--reuse", str(steered)]
+    assert generate(words, tmp_path / "finished", *wanted, "--drafter-context", "own") == 0
+    report = report_in(tmp_path / "finished")
+    assert report["settings"]["route"]["handover"] == 0
+    assert "Drafts that an earlier run made: 2 of 2." in report["notes"]
+
+
 def test_refining_finishes_the_run_without_a_draft(steered, base, tmp_path, capsys):
     """Also with the handover of the live run's route, which refining does not have."""
     words = base[: base.index("--prompt")]
@@ -113,16 +136,11 @@ def test_private_run_keeps_no_prompt(base, piped, tmp_path):
     assert all(text.startswith("sha256") for text in prompts_in(tmp_path / "out"))
 
 
-def test_run_that_is_cut_off_can_be_made_into_a_video(base, piped, tmp_path, monkeypatch, capsys):
-    show = terminal.LiveTerminal.show
-
-    def cut_off(self: terminal.LiveTerminal, number: int, *details: object) -> None:
-        show(self, number, *details)
-        if number == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(terminal.LiveTerminal, "show", cut_off)
-    piped("", "a cross")
+@pytest.mark.parametrize("words", [("", "a cross"), ()])
+@pytest.mark.usefixtures("cut_off")
+def test_run_that_is_cut_off_can_be_made_into_a_video(base, piped, tmp_path, capsys, words):
+    """Also one of one prompt. Catches: its file, a numbered line, taken for a list of videos."""
+    piped(*words)
     folder = tmp_path / "out"
     assert generate(base, folder, "--live") == 130
     session = tmp_path / ".out.live"
@@ -132,9 +150,8 @@ def test_run_that_is_cut_off_can_be_made_into_a_video(base, piped, tmp_path, mon
     piped("")
     assert generate(base, folder, "--live") == 2
     assert "has a live run that was cut off" in capsys.readouterr().err
-    words = base[: base.index("--prompt")]
-    assert generate(words, folder, "--reuse", *way) == 0
-    assert prompts_in(folder) == [BALL, "a cross", "a cross"]
+    assert generate(base[: base.index("--prompt")], folder, "--reuse", *way) == 0
+    assert prompts_in(folder) == ([BALL, "a cross", "a cross"] if words else [BALL] * 3)
     assert all(block["reused"] for block in report_in(folder)["blocks"])
 
 

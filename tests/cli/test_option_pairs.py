@@ -308,7 +308,7 @@ def test_target_block_after_the_end_is_noted(files, blocks, at, late):
 
 def test_prompt_states_its_first_blocks(tmp_path):
     """The kind: one meaning in both. Catches `[first 2]` as words of the prompt."""
-    (prompt,), _ = read_prompts(parsed("--prompt '[first 2] a ball' --models ."), None)
+    (prompt,), *_ = read_prompts(parsed("--prompt '[first 2] a ball' --models ."), None)
     assert (prompt.first, prompt.texts) == (2, ("a ball",))
 
 

@@ -30,6 +30,15 @@ def command(base) -> list[str]:
     return [sys.executable, "-m", "sdvg_core", *base, *SMALL, "--prompt", "a red ball", "--blocks", "1"]
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_sentences_come_as_they_are_written(unbuffered):
+    """Catches: with PYTHONUNBUFFERED, as in containers, a refused line of a live run is told at its end."""
+    sentence = "m.main = lambda words: (sys.stderr.write('now' + chr(10)), os._exit(0))"
+    words = [sys.executable, "-c", f"import os, sys; from sdvg_core import __main__ as m; {sentence}; m.run()"]
+    environment = {**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered}
+    assert subprocess.run(words, env=environment, capture_output=True, check=True).stderr == b"now\n"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux's")
 def test_full_standard_output_ends_in_a_sentence():
     """Catches: a traceback as Python ends, and exit code 0 of a command whose output is lost."""
