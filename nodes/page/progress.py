@@ -151,7 +151,8 @@ class NodeProgress:
             self.live.set_back(blocks + 1)
         ended = {"blocks": blocks, "of": self._blocks, "stopped": blocks < self._blocks, "failed": not blocks}
         told = {"live": True, "recording": recording or None, "dropped": dropped, "why": why}
-        self._end({**whose(self.live), **ended, **told, "seconds": 0.0, "speed_up": None})
+        seconds = sum(event["seconds"] for event in self.live.events)
+        self._end({**whose(self.live), **ended, **told, "seconds": seconds, "speed_up": None})
 
     def _end(self, done: dict[str, Any]) -> None:
         self.live.end(done)

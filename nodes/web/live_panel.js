@@ -31,10 +31,10 @@ export class LivePanel {
       acts.start();
     });
     this.box = make("input", "", "", { type: "text", spellcheck: false, autocomplete: "off" });
-    this.cut = makeButton("sdvg-button", "", () => acts.send({ cut: true }));
-    this.fresh = makeButton("sdvg-button", "", () => acts.send({ fresh: true }));
-    this.again = makeButton("sdvg-button sdvg-live-act", "", acts.again);
-    this.hold = makeButton("sdvg-button sdvg-live-act", "", acts.hold);
+    this.cut = this.makeAct("", () => acts.send({ cut: true }));
+    this.fresh = this.makeAct("", () => acts.send({ fresh: true }));
+    this.again = this.makeAct(" sdvg-live-act", acts.again);
+    this.hold = this.makeAct(" sdvg-live-act", acts.hold);
     this.stop = makeButton("sdvg-button sdvg-live-act sdvg-live-end", "", acts.end);
     this.row = make("div", "sdvg-live-row");
     this.row.append(this.box, this.cut, this.fresh);
@@ -51,6 +51,18 @@ export class LivePanel {
   }
 
   /**
+   * A button that steers. Who presses it with the mouse types next, and goes on in the box: elsewhere on the strip letters act.
+   * @param {string} more further classes
+   * @param {() => void} act
+   */
+  makeAct(more, act) {
+    return makeButton(`sdvg-button${more}`, "", ({ detail: isMouse }) => {
+      act();
+      if (isMouse) this.box.focus({ preventScroll: true });
+    });
+  }
+
+  /**
    * Enter sends what is typed: with Shift with a hard cut, with Alt as a fresh shot. The arrow up brings the newest words back, Escape
    * leaves the box. Control and Enter run the workflow, as everywhere.
    * @param {KeyboardEvent} event
@@ -60,7 +72,7 @@ export class LivePanel {
     if (event.isComposing || ctrlKey || metaKey) return;
     event.stopPropagation(); // none of ComfyUI's shortcuts, nor of the strip's
     if (key === "Enter") this.acts.send({ cut: shiftKey, fresh: altKey && !shiftKey });
-    else if (key === "Escape") this.hold.focus({ preventScroll: true });
+    else if (key === "Escape") (this.isOn ? this.hold : this.start).focus({ preventScroll: true });
     else if (key === "ArrowUp" && !this.box.value) this.box.value = this.acts.newest();
     else return;
     event.preventDefault();
@@ -98,17 +110,20 @@ export class LivePanel {
     this.start.disabled = problem !== "";
   }
 
-  /** The words that nobody sent stay in the box, for the next session. */
+  /**
+   * The words that nobody sent stay in the box, for the next session. Who types in it goes on there, until they leave it: a space on a
+   * button would press that.
+   */
   close() {
     this.refusal.textContent = "";
     const active = document.activeElement;
-    const parts = [this.row, this.again, this.hold, this.stop];
+    const parts = [this.cut, this.fresh, this.again, this.hold, this.stop];
     if (parts.some((part) => part.contains(active))) this.start.focus({ preventScroll: true });
   }
 
   /** @param {PanelState} state */
   draw({ number, held, ending, lines, note }) {
-    this.nameAll(number, held, ending);
+    this.nameAll(Math.max(1, number), held, ending);
     this.stop.disabled = ending;
     this.again.disabled = number < 1 || ending;
     this.say(lines, note);

@@ -37,11 +37,12 @@ export function withBareFirst(prompt) {
 }
 
 /**
- * Seconds that a block plays, and that it takes to be made, of the newest blocks of a run; null before the first one.
+ * Seconds that a block plays, and that it takes to be made, of the newest blocks of a run, if it made any; null before the first one.
  * @param {Run} run
  */
 export function paceOf({ events, info }) {
-  const newest = events.filter(({ reused }) => !reused).slice(-NEWEST);
+  const own = events.filter(({ reused }) => !reused);
+  const newest = (own.length ? own : events).slice(-NEWEST);
   if (!newest.length) return null;
   /** @param {(event: BlockEvent) => number} measure */
   const mean = (measure) => newest.reduce((sum, event) => sum + measure(event), 0) / newest.length;

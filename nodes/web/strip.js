@@ -170,7 +170,7 @@ export class Strip {
     const count = this.run?.events.length ?? 0;
     const square = squaresOf(this.inputs.now(), this.run, null)[count - 1];
     if (square) this.view.squares.draw(square);
-    this.view.sum(this.run);
+    this.view.sum(this.run, this.recording?.isFilm);
     this.view.squares.reveal(count);
     this.drawSheet();
     if (this.room.isOpen.shots) this.drawShots();
@@ -191,7 +191,7 @@ export class Strip {
     const going = this.acts.others().some(isGoing) || Boolean(this.run && isGoing(this.run));
     this.view.showNext(inputs, going ? null : this.forecast, state, this.refusal);
     this.inputs.nameLength(lengthText(inputs));
-    this.view.sum(this.run);
+    this.view.sum(this.run, this.recording?.isFilm);
     this.drawParts();
     this.view.offerStop({ going, stopping: Boolean(this.run?.stopping) });
     this.live?.draw();

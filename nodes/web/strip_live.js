@@ -12,6 +12,7 @@ const REPLAYED = 4; // blocks that it goes back then
 const PAGE = Math.random().toString(36).slice(2); // names this page to the server
 
 /** @typedef {{ block: number, text: string }} Taken from which block it counts, and the prompt as it was taken */
+/** @typedef {Taken & { how: "" | "cut" | "fresh" | "again" }} Sent */
 
 export class LiveStrip {
   /** @param {import("./strip.js").Strip} strip */
@@ -22,7 +23,7 @@ export class LiveStrip {
     this.isSetBack = false; // the blocks behind them are made again, and none is here yet
     /** @type {number[]} */
     this.editions = []; // of its blocks
-    /** @type {Taken | null} */
+    /** @type {Sent | null} */
     this.sent = null;
     this.stalledAt = 0; // ms, since when the film is at the end of what is made
     this.isTicking = false;
@@ -37,7 +38,7 @@ export class LiveStrip {
       again: () => this.again(strip.view.named ?? 1),
       hold: () => this.act({ act: this.isHeld ? "resume" : "hold" }),
       end: () => void this.finish(),
-      newest: () => this.run?.info.state?.words ?? "",
+      newest: () => this.run?.info.state?.words || (this.run?.events.at(-1)?.words ?? ""),
     });
     strip.view.element.addEventListener("keydown", (event) => this.onKey(event));
   }
@@ -116,7 +117,7 @@ export class LiveStrip {
   /** @param {Run} run */
   sentences(run) {
     const { state } = run.info;
-    const ahead = secondsAhead(run, this.seen);
+    const ahead = secondsAhead(run, Math.min(this.seen, this.shown(run) ?? this.seen));
     const grows = growth(run);
     const lines = [];
     if (state?.held) lines.push(state.why === "asked" ? text("live.held") : text("live.unseen"));
@@ -133,28 +134,38 @@ export class LiveStrip {
    * @param {Run} run
    */
   words(run) {
-    const block = this.sent?.block ?? 0;
-    if (this.sent && block > run.events.length) {
-      const { text: words } = this.sent;
-      return words ? text("live.from", { block, words }) : text("live.fromBlock", { block });
+    const { block = 0, text: words = "", how = "" } = this.sent ?? {};
+    if (how === "again") return text("live.remade", { block });
+    if (block > run.events.length) {
+      const from = words ? text("live.from", { block, words }) : text("live.fromBlock", { block });
+      const join = how === "cut" ? text("live.cutNow") : text("live.freshNow");
+      return how ? join + text("comma") + from : from;
     }
-    const words = run.events.at(-1)?.words;
-    return words ? text("live.words", { words }) : "";
+    const newest = run.events.at(-1)?.words;
+    return newest ? text("live.words", { words: newest }) : "";
   }
 
   // --- how far the film was shown
+
+  /**
+   * How many blocks the film has shown where it is now, which may be less than before; null: none is shown.
+   * @param {Run} run
+   */
+  shown(run) {
+    const { at } = this.strip.player;
+    return at && at[0] - 1 + (at[1] + 1) / (run.events[at[0] - 1]?.sprite?.frames ?? 1);
+  }
 
   /** The film is somewhere else now. */
   watch() {
     const { player } = this.strip;
     const { run } = this;
-    if (!run || player.held || !player.at) return;
-    const [number, frame] = player.at;
-    const shown = number - 1 + (frame + 1) / (run.events[number - 1]?.sprite?.frames ?? 1);
+    const shown = run && this.shown(run);
+    if (!run || player.held || shown === null) return;
     const isNext = !this.isSetBack && Math.floor(shown) > Math.floor(this.seen);
     if (!this.isSetBack) this.seen = Math.max(this.seen, shown);
     this.stalledAt = player.isAtEnd ? this.stalledAt || performance.now() : 0;
-    this.panel.nameBlock(this.strip.view.named ?? number);
+    this.panel.nameBlock(this.strip.view.named ?? player.at?.[0] ?? 1);
     if (isNext) this.report(run);
   }
 
@@ -214,6 +225,8 @@ export class LiveStrip {
     const { inputs, acts } = this.strip;
     if (this.problem()) return;
     this.isQueued = true;
+    this.strip.view.complain("");
+    this.draw();
     inputs.isBeginning = true;
     const isTaken = await acts.queue().catch(() => false);
     inputs.isBeginning = false;
@@ -227,7 +240,8 @@ export class LiveStrip {
   async send({ cut = false, fresh = false }) {
     const { box } = this.panel;
     const words = box.value.trim();
-    if (!words && !cut && !fresh) return;
+    if (!this.run) this.strip.view.complain(text("live.over"));
+    if (!this.run || (!words && !cut && !fresh)) return;
     const problem = promptProblem(words);
     if (problem) {
       this.panel.refuse(text(`live.refused.${problem.key}`, problem.values));
@@ -236,7 +250,7 @@ export class LiveStrip {
     const taken = await this.act({ act: "prompt", ...(words ? { text: words } : {}), cut, fresh });
     if (!taken) return;
     if (box.value.trim() === words) box.value = "";
-    this.sent = taken;
+    this.sent = { ...taken, how: cut ? "cut" : fresh ? "fresh" : "" };
     this.draw();
   }
 
@@ -247,10 +261,13 @@ export class LiveStrip {
   async again(block) {
     const { run } = this;
     const edition = this.editions[block - 1];
-    if (!run || !(await this.act({ act: "again", block }))) return;
+    const taken = run && (await this.act({ act: "again", block }));
+    if (!run || !taken) return;
     if (this.editions[block - 1] !== edition) return; // it is here already
     this.isSetBack = true;
+    this.sent = { ...taken, how: "again" };
     this.seen = Math.min(this.seen, block - 1);
+    this.draw();
     this.report(run);
   }
 

@@ -38,11 +38,16 @@ export class StripRecording {
 
   /** Whether the strip shows its film, and the graph holds it: it was made as it is asked for, though another route makes it again. */
   get isShown() {
-    const { run, inputs, acts } = this.strip;
+    const { recording } = this;
+    return Boolean(this.isFilm && recording && holdsRecording(this.strip.inputs, recording));
+  }
+
+  /** Whether the strip shows the film of the newest session. */
+  get isFilm() {
+    const { run, acts } = this.strip;
     const session = acts.others().findLast(({ info }) => info.live);
-    const recording = session?.done?.recording;
-    const isItsFilm = run?.info.prompt === session?.info.prompt;
-    return Boolean(recording?.blocks && isItsFilm && holdsRecording(inputs, recording));
+    const isOfIt = run?.info.prompt === session?.info.prompt;
+    return Boolean(session?.done?.recording?.blocks && isOfIt);
   }
 
   /**

@@ -161,21 +161,32 @@ export function tally(events) {
 /**
  * How many blocks are from an earlier run, the seconds, and how the run ended.
  * @param {Run} run
+ * @param {boolean} [isRecording] whether it is the film of a live session, which made its blocks
  */
-export function summaryOf(run) {
+export function summaryOf(run, isRecording = false) {
   const { events, of, info, done } = run;
   const own = events.filter(({ outcome }) => outcome !== GIVEN.name);
   const earlier = own.filter(({ reused }) => reused).length;
   const place = { number: events.length, of };
   return [
-    earlier ? text("ofThese", { count: earlier }) : "",
-    own.length ? text("seconds", { seconds: decimal(secondsOf(run)) }) : "",
+    earlier ? earlierText(earlier, isRecording) : "",
+    own.length && !(isRecording && earlier === own.length)
+      ? text("seconds", { seconds: decimal(secondsOf(run)) })
+      : "",
     done?.speed_up ? speedText(done.speed_up, events) : "",
     done?.stopped ? text("stopped", place) : "",
     hasFailed(run) ? text("ended", place) : "",
     coloursText(done?.joins ?? {}),
     info.note ?? "", // of models that are swapped
   ].filter(Boolean);
+}
+
+/**
+ * @param {number} count of blocks that this run did not make
+ * @param {boolean} isRecording
+ */
+function earlierText(count, isRecording) {
+  return isRecording ? text("live.ofThese", { count }) : text("ofThese", { count });
 }
 
 /**

@@ -177,11 +177,12 @@ export class StripView {
   /**
    * What the run came to, as far as it got. Without a run: what the squares are for.
    * @param {Run | null} run
+   * @param {boolean} [isRecording] whether it is the film of a live session
    */
-  sum(run) {
+  sum(run, isRecording) {
     this.drift.draw(run?.events ?? [], this.squares.count);
     const entries = run
-      ? [...tally(run.events), ...summaryOf(run).map((line) => ({ text: line }))]
+      ? [...tally(run.events), ...summaryOf(run, isRecording).map((line) => ({ text: line }))]
       : [];
     const shown = run ? entries.map(newEntry) : [make("span", "", text("empty"))];
     this.legend.replaceChildren(...shown);

@@ -46,6 +46,17 @@ def test_beginning_changes_no_graph(page):
     assert begun["steps"][0] == begun["steps"][1]
 
 
+def test_pressed_live_shows_at_once(page):
+    """Catches: a button that looks as before while another run goes on; *Again from 0*."""
+    titles, captions = page["begun"]["buttons"]
+    assert titles[0] == "It is queued, and begins when its models are loaded"
+    assert "Again from 0" not in captions
+
+
+def test_arrow_up_brings_the_first_words_too(page):
+    assert page["begun"]["newest"] == BEGUN
+
+
 def test_settings_begin_as_the_server_says(page):
     """Catches: a page that tells the server another usual value than its own."""
     assert page["begun"]["pace"]["set"] == page["begun"]["pace"]["usual"] == [2, 10]
@@ -81,14 +92,29 @@ def test_held_session_makes_nothing_and_plays(page):
     assert held["left"] == "Hold"
     assert held["blocks"][0] == held["blocks"][1]
     assert held["pace"].startswith("held: no more blocks are made")
-    assert held["on"].startswith("acts in ")
+
+
+def test_cut_without_words_is_said(page):
+    """Catches: *from block 7 on*, and nobody knows what."""
+    assert page["held"]["note"] == f"hard cut, from block {page['held']['blocks'][0] + 1} on"
+
+
+def test_words_after_a_pressed_button_are_typed(page):
+    """Catches: *a big red fox* after *Cut* was clicked: again from here, and the x ends the session."""
+    assert page["held"]["typed"] == "xha"
+
+
+def test_words_act_after_the_film_caught_up(page):
+    """Which plays again what was made while the session was held. Catches: *acts in 0.2 s*, and it was four."""
+    seconds = float(page["held"]["on"]["says"].split()[2])
+    assert seconds >= page["held"]["on"]["left"] - 0.5
 
 
 def test_second_page_steers_the_session(page):
     beside = page["beside"]
     assert beside["refusal"] == ""
-    assert beside["note"].startswith(("from block", "now:"))
-    assert beside["joins"] == ["cut"]
+    assert beside["note"].startswith(("hard cut, from block", "now:"))
+    assert beside["joins"] == ["cut", "cut"]
 
 
 def test_page_loaded_anew_goes_on(page):
@@ -105,6 +131,7 @@ def test_again_drops_what_came_after(page):
     assert [picture.split("/")[1].split(":")[0] for picture in back["pictures"]] == ["3", "3?e=1"]
     assert back["takes"][:3] == [1, 1, 2]
     assert back["blocks"] < len(back["prompts"])
+    assert "block 3 is made again" in back["notes"]
     assert back["told"], "the server hears at once how much is left of what was shown"
     assert min(back["told"]) <= 2
 
@@ -127,6 +154,30 @@ def test_recording_is_in_the_graph(page):
     assert not graph["live"]
     assert page["ended"]["squares"] == recording["blocks"]
     assert len(page["ended"]["cards"]) == len(graph["prompt"].splitlines())
+
+
+def test_end_says_what_was_made(page):
+    """Catches: *made in 0.0 s*, of an earlier run; a server that no longer has the run that just ended."""
+    legend, said = page["ended"]["said"]
+    assert f"{page['ended']['recording']['blocks']} of the live session" in legend
+    assert "made in" not in legend
+    assert page["ended"]["seconds"] > 0
+    assert not [text for text in said if "no longer" in text]
+
+
+def test_take_of_a_small_square_hides_no_picture(page):
+    """Catches: a black bar over the whole picture, where there are many squares."""
+    square, badge = page["ended"]["badge"]
+    assert 0 < badge < 0.6 * square
+
+
+def test_words_past_the_end_stay_in_the_box(page):
+    """Catches: a space, as the session ends, that presses *Live* and begins another one."""
+    over = page["over"]
+    assert over["sessions"][0] == over["sessions"][1]
+    assert (over["words"], over["focus"]) == ("a r x", "INPUT")
+    assert over["says"] == "The session is over: press Live to begin another one"
+    assert not over["isSeen"], "the box goes as it is left"
 
 
 def test_recording_is_undone_in_one_step(page):

@@ -17,9 +17,15 @@ main(async (page, options) => {
   const offered = await offer(page);
   const before = await graph(page);
   const steps = [await stepsOf(page)];
+  await page.evaluate(collect, ["titles", ".sdvg-live-start", "title"]);
+  await page.evaluate(collect, ["again", ".sdvg-live-act"]);
   await begin(page);
   steps.push(await stepsOf(page));
-  const begun = { ...(await look(page)), steps, graph: await graph(page), pace: await pace(page), says: (await look(page)).pace };
+  const buttons = await page.evaluate(() => [window.collected.titles, window.collected.again]);
+  const begun = { ...(await look(page)), steps, buttons, graph: await graph(page), pace: await pace(page), says: (await look(page)).pace };
+  await box(page).press("ArrowUp");
+  begun.newest = (await look(page)).box;
+  await box(page).fill("");
   const typed = await type(page);
   const refused = await refuse(page);
   const held = await hold(page);
@@ -32,7 +38,8 @@ main(async (page, options) => {
   const refined = await refine(page);
   const texts = await readBack(page);
   const changed = await changeMeanwhile(page);
-  return { offered, before, begun, typed, refused, held, beside, loaded, back, ended, undone, finished, refined, texts, changed };
+  const over = await typePastTheEnd(page);
+  return { offered, before, begun, typed, refused, held, beside, loaded, back, ended, undone, finished, refined, texts, changed, over };
 });
 
 // --- whether it can begin
@@ -116,6 +123,18 @@ function wire([type, input, on]) {
 
 // --- while it goes on
 
+/** From now on, keep all that an element says, or an attribute of it. */
+function collect([name, selector, attribute]) {
+  const element = document.querySelector(selector);
+  const seen = [];
+  new MutationObserver(() => seen.push(attribute ? element.getAttribute(attribute) : element.textContent)).observe(element, {
+    attributes: true,
+    childList: true,
+    subtree: true,
+  });
+  window.collected = { ...window.collected, [name]: seen };
+}
+
 async function begin(page) {
   await page.locator(".sdvg-live-start").click();
   await made(page, 2);
@@ -175,7 +194,10 @@ async function refuse(page) {
   return { seen, sent: sent.filter((act) => act !== "play") };
 }
 
-/** Held by its key, while the film plays on from the beginning; a letter in the box is no key; then it goes on. */
+/**
+ * Held by its key, while the film plays on from the beginning; a letter in the box is no key; a cut waits. Then it goes on by its button,
+ * after which letters come into the box.
+ */
 async function hold(page) {
   await box(page).press("h");
   const letter = (await look(page)).box;
@@ -188,9 +210,26 @@ async function hold(page) {
   const { blocks } = await look(page);
   await page.waitForFunction(() => document.querySelector(".sdvg-film").dataset.shown.startsWith("1:"));
   const after = await look(page);
-  await page.keyboard.press("h");
+  await page.keyboard.press("c");
+  await page.waitForFunction((note) => document.querySelector(".sdvg-live-note").textContent !== note, after.note);
+  const { note } = await look(page);
+  await page.getByText("Go on", { exact: true }).click();
+  await page.keyboard.type("xha");
+  const typed = await look(page);
+  const on = await ahead(page);
+  await box(page).fill("");
   await made(page, blocks + 1);
-  return { letter, left, blocks: [blocks, after.blocks], pace: after.pace, on: (await look(page)).pace };
+  return { letter, left, blocks: [blocks, after.blocks], pace: after.pace, note, typed: typed.box, on };
+}
+
+/** What is said of how soon words act, and the seconds until the film has shown what is made. */
+async function ahead(page) {
+  await page.waitForFunction(() => document.querySelector(".sdvg-live-pace").textContent.startsWith("acts in"));
+  return page.evaluate(() => {
+    const says = document.querySelector(".sdvg-live-pace").textContent;
+    const [at, all] = document.querySelector(".sdvg-time").textContent.match(/[\d.]+/g).map(Number);
+    return { says, left: all - at };
+  });
 }
 
 /** A second page with the same workflow shows the session and steers it. */
@@ -230,6 +269,7 @@ async function loadAnew(page) {
 async function goBack(page) {
   const painted = () => page.evaluate(() => document.querySelector('.sdvg-squares [data-number="3"] canvas').dataset.painted);
   const first = await painted();
+  await page.evaluate(collect, ["notes", ".sdvg-live-note"]);
   const prompts = (await events(page)).map(({ words }) => words);
   await page.locator('.sdvg-squares [data-number="3"]').focus();
   await page.keyboard.press("Enter");
@@ -244,7 +284,8 @@ async function goBack(page) {
   const all = await events(page);
   const after = told.slice(told.findIndex(({ act }) => act === "again") + 1);
   await made(page, 5);
-  return { items, pictures: [first, second], prompts, blocks: all.length, takes: all.map(({ take }) => take), told: after.map(({ at }) => at) };
+  const notes = await page.evaluate(() => window.collected.notes);
+  return { notes, items, pictures: [first, second], prompts, blocks: all.length, takes: all.map(({ take }) => take), told: after.map(({ at }) => at) };
 }
 
 // --- its recording
@@ -254,6 +295,7 @@ async function end(page) {
   await box(page).press("Enter");
   const { block } = await page.evaluate(() => ({ block: document.querySelectorAll(".sdvg-squares .made").length + 2 }));
   await made(page, block);
+  await page.evaluate(collect, ["next", ".sdvg-next"]);
   const ending = await page.evaluate(() => {
     const button = document.querySelector(".sdvg-live-end");
     button.click();
@@ -263,7 +305,19 @@ async function end(page) {
   const done = (await runs(page)).findLast((one) => one.live).done;
   await page.waitForFunction((type) => Boolean(window.app.nodeOutputs[window.app.graph.nodes.find((node) => node.type === type).id]), "SDVGRouteReport");
   await quiet(page, 500);
-  return { ending, recording: done.recording, dropped: done.dropped, graph: await graph(page), squares: (await look(page)).squares, cards: await cards(page) };
+  const said = await page.evaluate(() => [document.querySelector(".sdvg-legend").innerText, window.collected.next]);
+  const badge = await page.evaluate(badgeOfMany);
+  return { ending, said, badge, seconds: done.seconds, recording: done.recording, dropped: done.dropped, graph: await graph(page), squares: (await look(page)).squares, cards: await cards(page) };
+}
+
+/** How wide a square is, and the number of its take on it, where there are many squares. */
+function badgeOfMany() {
+  const squares = document.querySelector(".sdvg-squares");
+  squares.classList.add("many");
+  const square = squares.querySelector("[data-take]");
+  const widths = [square.clientWidth, Number.parseFloat(getComputedStyle(square, "::after").width)];
+  squares.classList.remove("many");
+  return widths;
 }
 
 async function undo(page) {
@@ -357,6 +411,24 @@ async function changeMeanwhile(page) {
   const dialog = await readDialog(page);
   const { recording } = (await runs(page)).findLast((one) => one.live).done;
   return { ...dialog, recording, graph: await graph(page) };
+}
+
+/** A session that comes to its end by itself, while somebody types. */
+async function typePastTheEnd(page) {
+  const sessions = async () => (await runs(page)).filter(({ live }) => live).length;
+  await write(page, SAMPLER, "takes", "");
+  await write(page, SAMPLER, "live_blocks", 6);
+  await page.locator(".sdvg-live-start").click();
+  await page.waitForSelector(".living");
+  const before = await sessions();
+  await page.waitForFunction(() => !document.querySelector(".living"));
+  await page.keyboard.type("a r x");
+  const { box: words, focus } = await look(page);
+  await page.keyboard.press("Enter");
+  const says = await page.evaluate(() => document.querySelector(".sdvg-error").textContent);
+  await page.evaluate(() => document.activeElement.blur());
+  const isSeen = (await look(page)).seen[0];
+  return { sessions: [before, await sessions()], words, focus, says, isSeen };
 }
 
 /** Read the window with a recording, and close it. */
