@@ -92,8 +92,9 @@ class NodeProgress:
         self._bar.update_absolute(self._done * self._steps_per_block)
         self._preview(picture)
         # On a narrow node, a line wraps before the comparison, `weakest frame -0.31 >= -0.70`, not inside it.
-        start, comma, comparison = block_line(record, self._done, self._blocks).rpartition(", ")
-        self.show(start + comma + comparison.replace(" ", NO_BREAK))
+        start, comma, evidence = block_line(record, self._done, self._blocks).rpartition(", ")
+        is_compared = record.decision.score is not None
+        self.show(start + comma + (evidence.replace(" ", NO_BREAK) if is_compared else evidence))
         event = {**block_event(record, self._done, self._blocks), **more}
         if self.live.trace:
             self.live.trace.decisions[self._done] = record.decision

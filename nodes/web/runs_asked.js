@@ -54,7 +54,10 @@ export async function ask() {
 }
 
 async function hearAll() {
-  const keys = [...strips.values()].map((strip) => ({ strip, key: strip.key }));
+  const keys = [...strips.values()].map((strip) => {
+    const { key, run } = strip;
+    return { strip, key, over: run?.done ? run.run : "" };
+  });
   const { output } = await promptNow();
   for (const { strip } of keys) {
     if (strip.tau !== null) tryTau(output, strip.node, strip.tau);
@@ -74,9 +77,9 @@ async function hearAll() {
     all.filter(({ until }) => until),
   );
   const known = all.map(({ run }) => run);
-  for (const { strip, key } of keys) {
+  for (const { strip, key, over } of keys) {
     const refusal = refusals.get(strip.node);
-    strip.tell(key, forecasts.get(strip.node) ?? {}, known, refusal);
+    strip.tell(key, forecasts.get(strip.node) ?? {}, known, refusal, over);
     strip.view.forgive(refusal ?? signatures.get(strip.node)?.all ?? "none");
     const place = keyHere(idOf(strip.node));
     if (stripOf(place) === strip) update(place);

@@ -94,7 +94,6 @@ export function onDone(done) {
   const run = key && findRun(key, done.run);
   if (run) {
     run.done = done;
-    stripOf(key)?.answer?.known.push(run.run); // it has told of it since it was asked last
     update(key);
   }
   ask();

@@ -54,7 +54,7 @@ export class Strip {
     this.run = null;
     /** @type {Run | null} */
     this.other = null; // the run that is shown beside it
-    /** @type {{ key: string, runs: Record<string, Forecast>, known: string[], refusal: string } | null} */
+    /** @type {{ key: string, runs: Record<string, Forecast>, known: string[], refusal: string, over: string } | null} */
     this.answer = null; // of the server to what was asked then: forecasts by run, the runs that it has, why it would refuse
     /** @type {number | null} */
     this.tau = null; // that is tried while its line moves
@@ -142,7 +142,8 @@ export class Strip {
 
   /** Whether the server no longer has the run that is shown. */
   get isForgotten() {
-    return Boolean(this.run?.done && this.answer && !this.answer.known.includes(this.run.run));
+    const { answer, run } = this;
+    return Boolean(run?.done && answer?.over === run.run && !answer.known.includes(run.run));
   }
 
   /** What is asked of the next run, as one text. */
@@ -215,10 +216,11 @@ export class Strip {
    * @param {Record<string, Forecast> | null} runs
    * @param {string[]} [known] the runs that it has
    * @param {string} [refusal] why it would refuse the next run
+   * @param {string} [over] the run that was shown, and over, as it was asked
    */
-  tell(key, runs, known = [], refusal = "") {
+  tell(key, runs, known = [], refusal = "", over = "") {
     if (key !== this.key) return; // it is late
-    this.answer = runs && { key, runs, known, refusal };
+    this.answer = runs && { key, runs, known, refusal, over };
     if (this.tau !== null) this.gate.say(madeText(this.forecast));
   }
 

@@ -165,6 +165,11 @@ def test_end_says_what_was_made(page):
     assert not [text for text in said if "no longer" in text]
 
 
+def test_line_of_a_draft_wraps_between_words(page):
+    """Catches: *without scori* and *ng it*, as a reason is held together like a comparison."""
+    assert "draft kept, the route keeps the draft without scoring it" in page["ended"]["line"]
+
+
 def test_take_of_a_small_square_hides_no_picture(page):
     """Catches: a black bar over the whole picture, where there are many squares."""
     square, badge = page["ended"]["badge"]

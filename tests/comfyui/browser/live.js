@@ -307,7 +307,11 @@ async function end(page) {
   await quiet(page, 500);
   const said = await page.evaluate(() => [document.querySelector(".sdvg-legend").innerText, window.collected.next]);
   const badge = await page.evaluate(badgeOfMany);
-  return { ending, said, badge, seconds: done.seconds, recording: done.recording, dropped: done.dropped, graph: await graph(page), squares: (await look(page)).squares, cards: await cards(page) };
+  const line = await page.evaluate((type) => {
+    const { widgets } = window.app.graph.nodes.find((node) => node.type === type);
+    return widgets.find(({ name }) => name.includes("text-preview"))?.value;
+  }, SAMPLER);
+  return { ending, said, badge, line, seconds: done.seconds, recording: done.recording, dropped: done.dropped, graph: await graph(page), squares: (await look(page)).squares, cards: await cards(page) };
 }
 
 /** How wide a square is, and the number of its take on it, where there are many squares. */
