@@ -28,8 +28,10 @@ EXAMPLES = """examples:
   python -m sdvg_core generate --models pocket --prompt "a big blue ball drifts right from the left over sand"
   python -m sdvg_core generate --models ~/ComfyUI/models --size portrait --prompt "a red fox runs through snow"
   python -m sdvg_core generate --reuse out/001 --takes 6:2 --prompt "a red fox runs through snow"
+  python -m sdvg_core generate --models pocket --live --prompt "a big red ball over sand"
 
-The last makes block 6 again with other noise, and the blocks after it, which follow from it.
+The third makes block 6 again with other noise, and the blocks after it, which follow from it. In the last, a line that
+you type is the prompt from the next block on.
 """
 
 

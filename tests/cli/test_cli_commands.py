@@ -309,7 +309,7 @@ def test_short_help_shows_twelve_options(capsys):
 def test_examples_in_the_help_can_be_parsed(capsys):
     lines = help_of_generate(capsys, "--help").splitlines()
     examples = [line for line in lines if line.startswith("  python -m sdvg_core generate")]
-    assert len(examples) == 3
+    assert len(examples) == 4
     for line in examples:
         assert make_parser().parse_args(shlex.split(line)[3:])
 
