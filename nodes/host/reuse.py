@@ -21,6 +21,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ...sdvg_core.devices.device import arithmetic_on
 from ...sdvg_core.engine.outside import OutsidePart, part_key
 from ...sdvg_core.engine.reuse import GIGABYTE, PartKeys, PixelStore, Reuse, Store
+from ...sdvg_core.errors import count
 from .job import Job
 from .model import patcher_dtype
 from .sockets import HostScorer
@@ -112,10 +113,11 @@ def store_notes() -> tuple[str, ...]:
     limit = f"{STORE.limit / GIGABYTE:g} GB"
     notes = []
     if STORE.forgotten:
-        notes.append(f"The {limit} for re-use are full: {STORE.forgotten} results of the oldest runs were dropped.")
+        dropped = count(STORE.forgotten, "result")
+        notes.append(f"The {limit} for re-use are full: the oldest runs lost {dropped}.")
     if STORE.refused:
         notes.append(
-            f"{STORE.refused} results of this run did not fit into the {limit} for re-use; the next run makes them "
-            "again."
+            f"{count(STORE.refused, 'result')} of this run did not fit into the {limit} for re-use; the next run makes "
+            "that again."
         )
     return tuple(notes) if STORE.limit else ()

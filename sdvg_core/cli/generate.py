@@ -30,8 +30,8 @@ EXAMPLES = """examples:
   python -m sdvg_core generate --reuse out/001 --takes 6:2 --prompt "a red fox runs through snow"
   python -m sdvg_core generate --models pocket --live --prompt "a big red ball over sand"
 
-The third makes block 6 again with other noise, and the blocks after it, which follow from it. In the last, a line that
-you type is the prompt from the next block on.
+The third makes block 6 again with other noise, and the blocks after it, which follow from it. In the last, a
+line that you type is the prompt from the next block on.
 """
 
 

@@ -433,3 +433,27 @@ def test_event_has_the_seconds_of_one_decode(parts):
     record = replace(record, seconds=replace(record.seconds, decode=3.0))
     assert block_event(record, 2, 2)["decode"] == 1.5
     assert block_event(replace(record, decodes=0), 2, 2)["decode"] == 0
+
+
+def test_full_store_is_noted(monkeypatch):
+    """What earlier runs had and is dropped, and what this run could not keep. Catches: one number for the other."""
+    store = Store()
+    monkeypatch.setattr(reuse, "STORE", store)
+    result = (torch.zeros(256),)
+    room = store_of_one(result)
+    for key in ("a", "b", "c"):
+        store.put(key, result)
+    store.begin_run(2 * room)
+    assert reuse.store_notes()[0].endswith("are full: the oldest runs lost 1 result.")
+    for key in ("d", "e", "f"):
+        store.put(key, result)
+    dropped, refused = reuse.store_notes()
+    assert "the oldest runs lost 3 results." in dropped
+    assert refused.startswith("1 result of this run did not fit")
+
+
+def store_of_one(result):
+    """The bytes that one result takes."""
+    store = Store()
+    store.put("one", result)
+    return store.bytes

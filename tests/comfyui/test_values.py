@@ -108,6 +108,16 @@ def prompt_of(text):
     return (PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], text),)
 
 
+@pytest.mark.parametrize("from_block", [4, 5])
+def test_prompts_out_of_order_are_refused(from_block):
+    """Catches: two prompts for one block."""
+    fifth = (PromptEntry(4, [[torch.zeros(1, 4, 8), {}]], "a storm"),)
+    with pytest.raises(BadInput, match=f"from_block is {from_block}, but the prompt before it starts at block 5"):
+        PromptScheduleNode.execute(from_block=from_block, conditioning=[], text="a calm sea", schedule=fifth)
+    (made,) = PromptScheduleNode.execute(from_block=6, conditioning=[], text="a calm sea", schedule=fifth).args
+    assert [entry.index for entry in made] == [4, 5]
+
+
 @pytest.mark.parametrize("scored", [True, False])
 @pytest.mark.parametrize("text, words", [("a\x00b", r"U\+0000"), ("a " * 15_000, "over 20000")])
 def test_prompt_that_is_no_text_is_refused(text, words, scored):

@@ -3,6 +3,10 @@
 import re
 from pathlib import Path
 
+import pytest
+
+import sdvg_core
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
 ONE_CALL, TEN_LINES, STEERED = re.findall(r"```python\n(.*?)```", PAGE, re.S)
@@ -32,3 +36,16 @@ def test_steered_video_is_made_again():
     assert [block.number for block in names["whole"]] == [1, 2, 3, 4, 5, 6]
     assert names["whole"][3].record.prompt.startswith("a big blue ball")
     assert names["whole"][-1].frames.equal(names["block"].frames)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("RouterConfig", "sdvg_core.RouterConfig is now Route; see"),
+        ("Rout", "sdvg_core has no Rout; it offers At,"),
+    ],
+)
+def test_unknown_name_is_a_sentence(name, words):
+    """An earlier version's name, and one that never was."""
+    with pytest.raises(AttributeError, match=re.escape(words)):
+        getattr(sdvg_core, name)
