@@ -12,6 +12,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from sdvg_core.cli import guarded
@@ -184,6 +185,18 @@ PLACED = {"quality, dB": quality_of, "last block, dB": last_of, "at its place, l
 
 def compared(table: Table, ways: Mapping[str, str], against: str, columns: Mapping[str, NumberOf]) -> str:
     """Return some figures of ways, each beside what it is above another; `ways`: their names on the page."""
+    return markdown(head_of(columns, ways[against]), compared_lines(table, ways, against, columns))
+
+
+def head_of(columns: Iterable[str], against: str) -> tuple[str, ...]:
+    """Return the head over `compared_lines`; `against`: the name on the page."""
+    return ("route", *(word for head in columns for word in (head, f"minus {against}")))
+
+
+def compared_lines(
+    table: Table, ways: Mapping[str, str], against: str, columns: Mapping[str, NumberOf]
+) -> list[list[str]]:
+    """Return the lines of `compared`."""
     lines = []
     for way, name in ways.items():
         line = [name]
@@ -191,8 +204,7 @@ def compared(table: Table, ways: Mapping[str, str], against: str, columns: Mappi
             line.append(f"{table.mean(way, number).value:.2f}")
             line.append("-" if way == against else cell(table.difference(way, against, number), "+.2f", bold=True))
         lines.append(line)
-    minus = f"minus {ways[against]}"
-    return markdown(("route", *(word for head in columns for word in (head, minus))), lines)
+    return lines
 
 
 def presets_last(folder: Path) -> str:
@@ -238,6 +250,35 @@ def places_longer(folder: Path) -> str:
     """Return it in a longer clip, and where it would stand there as shares of the length."""
     names = names_of(MEASURED["places-21"].ways)
     return compared(table_of(folder / "places-21.csv", names), names, FIRST_TWO.name, PLACED)
+
+
+LATE = {
+    "last 8 blocks, dB": metric("late_clearness"),
+    "last block, dB": last_of,
+    "at its place, last block": placed_last_of,
+}
+"""Figures of a long clip; the first at whichever moment of the thing's way fits best."""
+WITH_MEMORIES = {DRAFT_ONLY: "drafter", WINNER.name: "balanced", TARGET_ONLY: "target"}
+REMEMBERED = {
+    "recompute": "recomputed",
+    "window": "window",
+    "deep-sink": "deep sink",
+    "memrope": "MemRoPE",
+}
+"""Memories by their names on the page."""
+
+
+def memories(blocks: int, folder: Path) -> str:
+    """Return what long clips become with each memory, beside the recomputed one."""
+    ways = {
+        way: {f"{way}/{memory}": f"{name}, {words}" for memory, words in REMEMBERED.items()}
+        for way, name in WITH_MEMORIES.items()
+    }
+    table = table_of(folder / f"memories-{blocks}.csv", {name for with_each in ways.values() for name in with_each})
+    lines = []
+    for way, with_each in ways.items():
+        lines += compared_lines(table, with_each, f"{way}/recompute", LATE)
+    return markdown(head_of(LATE, REMEMBERED["recompute"]), lines)
 
 
 HANDED_OVER = {f"handover-2@{m}": f"passes-2@{m}" for m in (2, 4, 9)}
@@ -311,6 +352,8 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "ways": ways,
     "control": control,
     "sessions": finishes,
+    "memories-21": partial(memories, 21),
+    "memories-42": partial(memories, 42),
 }
 
 
