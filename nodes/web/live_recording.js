@@ -1,5 +1,13 @@
 // The recording of a live session in the graph that it was queued from: what stood there then, and writing it.
-import { seedControl, setWidgets, isLinked, isWired, tabName, widgetOf } from "./frontend.js";
+import {
+  asOneStepWithHeights,
+  seedControl,
+  setWidgets,
+  isLinked,
+  isWired,
+  tabName,
+  widgetOf,
+} from "./frontend.js";
 import { escapeChoices, withBareFirst } from "./live_text.js";
 import { text } from "./words.js";
 
@@ -155,6 +163,6 @@ export function writeRecording(inputs, recording) {
     const widget = widgetOf(node, name);
     if (widget) changes.push([node, widget, values[name]]);
   }
-  setWidgets(changes);
+  asOneStepWithHeights(() => setWidgets(changes)); // the cards open, and the node grows
   inputs.noteShared(source.node);
 }

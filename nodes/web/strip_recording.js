@@ -1,5 +1,5 @@
 // What a strip does with the recording of a live session: it goes into the graph, and the next run finishes it.
-import { asOneStep, isLinked, setWidgets, toast } from "./frontend.js";
+import { asOneStepWithHeights, isLinked, setWidgets, toast } from "./frontend.js";
 import {
   holdsRecording,
   recordingProblem,
@@ -116,7 +116,7 @@ export class StripRecording {
     const { strip } = this;
     const route = strip.inputs.routeSource();
     if (!route) return;
-    asOneStep(() => {
+    asOneStepWithHeights(() => {
       setWidgets(Object.entries(REFINED).map(([name, value]) => [route.node, name, value]));
       strip.refresh(); // the line of tau goes, and with it some of the node's height
     });

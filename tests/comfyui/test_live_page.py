@@ -186,6 +186,9 @@ def test_words_past_the_end_stay_in_the_box(page):
 
 
 def test_recording_is_undone_in_one_step(page):
+    """Catches: a second step, of the height that Nodes 2.0 gives the node as the cards open."""
+    before, after = page["ended"]["steps"]
+    assert after == before + 1
     undone, redone = page["undone"]
     assert undone == page["before"]
     assert redone == page["ended"]["graph"]
@@ -215,12 +218,14 @@ def test_dropped_blocks_are_offered_as_text(page):
 
 
 def test_recording_is_refined_from_the_menu(page):
-    """What is made is said before, and one step takes the route back. Catches: a menu that hides the other way."""
+    """What is made is said before, and one step takes the route back. Catches: a height that is a step."""
     refined = page["refined"]
     assert "refine the live recording, medium (remakes every block)" in refined["items"]
     passes = refined["passes"]
     assert (passes["drafter_denoising"], passes["target_denoising"]) == (0, 2 * refined["blocks"])
     assert refined["route"] == {"policy": "refine", "policy.strength": "medium"}
+    before, after, undone = refined["steps"]
+    assert (after, undone) == (before + 1, before)
     assert "finish the live recording (nothing to remake)" in refined["again"]
     assert not [item for item in refined["again"] if item.startswith("refine")]
     assert refined["undone"]["policy"] == "reward"

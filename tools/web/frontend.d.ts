@@ -52,6 +52,7 @@ interface Toast {
 
 interface Workflow {
   path: string;
+  changeTracker?: { beforeChange(): void; afterChange(): void };
 }
 
 interface Canvas {

@@ -12,6 +12,7 @@ const WORDS = ["a small red ring rests on grass", "a large blue ball rests on sa
 
 main(async (page, options) => {
   await page.evaluate(build, { ...options, script: undefined });
+  await page.evaluate(roomForVideo);
   await write(page, SAMPLER, "drafter_context", "own");
   await quiet(page, 500);
   const offered = await offer(page);
@@ -41,6 +42,11 @@ main(async (page, options) => {
   const over = await typePastTheEnd(page);
   return { offered, before, begun, typed, refused, held, beside, loaded, back, ended, undone, finished, refined, texts, changed, over };
 });
+
+/** Room for the video: Nodes 2.0 has the node of ComfyUI's that saves it grow, which is a step at the next click. */
+function roomForVideo() {
+  window.app.graph.nodes.find((node) => node.type === "SaveVideo").setSize([280, 520]);
+}
 
 // --- whether it can begin
 
@@ -87,9 +93,13 @@ function wireLive(type) {
   (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
 }
 
-/** How many steps can be undone. */
+/** How many steps can be undone, with that of all ComfyUI has not noted yet, as it would at the next click. */
 function stepsOf(page) {
-  return page.evaluate(() => window.app.extensionManager.workflow.activeWorkflow.changeTracker.undoQueue.length);
+  return page.evaluate(() => {
+    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
+    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+    return changeTracker.undoQueue.length;
+  });
 }
 
 /** What is set for sessions on a new page, and what the server calls usual. */
@@ -296,6 +306,7 @@ async function end(page) {
   const { block } = await page.evaluate(() => ({ block: document.querySelectorAll(".sdvg-squares .made").length + 2 }));
   await made(page, block);
   await page.evaluate(collect, ["next", ".sdvg-next"]);
+  const steps = [await stepsOf(page)];
   const ending = await page.evaluate(() => {
     const button = document.querySelector(".sdvg-live-end");
     button.click();
@@ -305,13 +316,14 @@ async function end(page) {
   const done = (await runs(page)).findLast((one) => one.live).done;
   await page.waitForFunction((type) => Boolean(window.app.nodeOutputs[window.app.graph.nodes.find((node) => node.type === type).id]), "SDVGRouteReport");
   await quiet(page, 500);
+  steps.push(await stepsOf(page));
   const said = await page.evaluate(() => [document.querySelector(".sdvg-legend").innerText, window.collected.next]);
   const badge = await page.evaluate(badgeOfMany);
   const line = await page.evaluate((type) => {
     const { widgets } = window.app.graph.nodes.find((node) => node.type === type);
     return widgets.find(({ name }) => name.includes("text-preview"))?.value;
   }, SAMPLER);
-  return { ending, said, badge, line, seconds: done.seconds, recording: done.recording, dropped: done.dropped, graph: await graph(page), squares: (await look(page)).squares, cards: await cards(page) };
+  return { ending, steps, said, badge, line, seconds: done.seconds, recording: done.recording, dropped: done.dropped, graph: await graph(page), squares: (await look(page)).squares, cards: await cards(page) };
 }
 
 /** How wide a square is, and the number of its take on it, where there are many squares. */
@@ -351,17 +363,20 @@ async function finish(page) {
 /** The other way to finish it, from its menu, which changes the route; then that is undone. */
 async function refine(page) {
   const items = await openMenu(page);
+  const steps = [await stepsOf(page)];
   await run(page, async () => page.getByRole("menuitem", { name: /^refine the live recording/ }).click());
   const { totals, blocks } = await report(page);
   await quiet(page, 1000);
+  steps.push(await stepsOf(page));
   const route = await page.evaluate(routeOf, ROUTER);
   const again = await openMenu(page);
   await page.keyboard.press("Escape");
   await page.evaluate(() => document.activeElement.blur());
   await page.keyboard.press("Control+z");
   await quiet(page, 1000);
+  steps.push(await stepsOf(page));
   const undone = await page.evaluate(routeOf, ROUTER);
-  return { items, passes: totals.passes, blocks: blocks.length, route, again, undone, graph: await graph(page) };
+  return { items, steps, passes: totals.passes, blocks: blocks.length, route, again, undone, graph: await graph(page) };
 }
 
 function routeOf(type) {
