@@ -1,6 +1,7 @@
 """Live sessions of a real server, steered by its route. What an act does: test_steering_page.py."""
 
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -112,6 +113,18 @@ def test_junk_is_answered_with_a_sentence(server, session):
     time.sleep(1)
     assert status_of(server, json.dumps({"run": run, "act": "prompt", "text": "x" * 20_001}).encode()) == 400
     assert server.steer(run, "prompt", text="A blue ring moving up")["block"]
+
+
+def test_message_that_breaks_off_changes_nothing(server, session):
+    """Its connection closes in the middle. Catches: a session that waits for the rest, or half a prompt taken."""
+    _, _, run = session
+    whole = json.dumps({"run": run, "act": "end"}).encode()
+    head = f"POST /sdvg/steer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(whole)}\r\n\r\n".encode()
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            connection.sendall(head + whole[:-1])
+    assert server.steer(run, "prompt", text="A blue ring moving up")["block"]
+    assert live_run(server)["run"] == run
 
 
 def test_session_reads_no_weights_of_the_target(server):
