@@ -1,14 +1,7 @@
 // The recording of a live session in the graph that it was queued from: what stood there then, and writing it.
-import {
-  asOneStepWithHeights,
-  seedControl,
-  setWidgets,
-  isLinked,
-  isWired,
-  tabName,
-  widgetOf,
-} from "./frontend.js";
+import { seedControl, setWidgets, isLinked, isWired, tabName, widgetOf } from "./frontend.js";
 import { escapeChoices, withBareFirst } from "./live_text.js";
+import { asOneStepWithHeights } from "./measured_step.js";
 import { text } from "./words.js";
 
 const QUEUED = "sdvg.live"; // where the page finds it again after it was loaded anew

@@ -1,5 +1,5 @@
 // What a strip does with the recording of a live session: it goes into the graph, and the next run finishes it.
-import { asOneStepWithHeights, isLinked, setWidgets, toast } from "./frontend.js";
+import { isLinked, setWidgets, toast } from "./frontend.js";
 import {
   holdsRecording,
   recordingProblem,
@@ -7,6 +7,7 @@ import {
   textOf,
   writeRecording,
 } from "./live_recording.js";
+import { asOneStepWithHeights } from "./measured_step.js";
 import { openText } from "./strip_dialog.js";
 import { madeText } from "./strip_sentences.js";
 import { idIn } from "./strip_takes.js";
