@@ -109,6 +109,8 @@ async function undo(page) {
     const changed = `!["", ${JSON.stringify(last)}].includes((${written})("${SAMPLER}"))`; // else what was seen says so
     await page.waitForFunction(changed, null, { timeout: 20000 }).catch(() => {});
     await quiet(page, 300);
+    const returned = () => document.activeElement.dataset.number === "6"; // a slow machine draws the square later; else what was seen says so
+    await page.waitForFunction(returned, null, { timeout: 5000 }).catch(() => {});
     steps.push(await look(page));
   }
   const sent = await sentFor(page, [9, 4, 12]);
