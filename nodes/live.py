@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import comfy.model_management as mm
@@ -96,14 +97,15 @@ def play_session(wired: Job, longest: int, kept_blocks: str = "") -> Recorded:
     words = _Words(encoder, ready, prompts)
     session = LiveSession(film.steering, ready.progress.live, words.understand, ready.progress.steered)
     words.encoded = session.encoded
+    values_of = partial(_values, prompts=prompts, given=ready.given)
     ended = ""
     try:
-        ended = _play(ready, film, words, session)
+        ended = _play(ready, film, words, session, values_of)
     finally:
         ENCODED.learn(wired.request.seed, words.encoded_as)
         recording = _newest(film.steering)
-        values = _values(recording, prompts, ready.given) if recording else {}
-        dropped = [_values(earlier, prompts, ready.given) for earlier in film.steering.dropped]
+        values = values_of(recording) if recording else {}
+        dropped = [values_of(earlier) for earlier in film.steering.dropped]
         ready.progress.recorded(values, dropped, ended)
     assert recording is not None, "a session ends after its first block, or raises"
     return Recorded(_recorded_job(wired, recording, values, words, (*film.notes, ended)), values, dropped)
@@ -196,7 +198,13 @@ class _Words:
         return embedding
 
 
-def _play(ready: ReadyRun, film: LiveFilm, words: _Words, session: LiveSession) -> str:
+def _play(
+    ready: ReadyRun,
+    film: LiveFilm,
+    words: _Words,
+    session: LiveSession,
+    values_of: Callable[[Recording], dict[str, Any]],
+) -> str:
     """Play a session; return a sentence if it ended and nobody asked for that, else nothing.
 
     Raises an interrupt, and any fault before the first block is made.
@@ -207,7 +215,7 @@ def _play(ready: ReadyRun, film: LiveFilm, words: _Words, session: LiveSession) 
     progress.show("\n".join(ready.notes))
     try:
         with resident(ready.memory), naming_loras(ready.job.api_prompt, ready.job.node_id):
-            _play_blocks(ready, film, words, session)
+            _play_blocks(ready, film, words, session, values_of)
         return session.why
     except mm.InterruptProcessingException:
         raise
@@ -221,8 +229,17 @@ def _play(ready: ReadyRun, film: LiveFilm, words: _Words, session: LiveSession) 
         del SESSIONS[run]
 
 
-def _play_blocks(ready: ReadyRun, film: LiveFilm, words: _Words, session: LiveSession) -> None:
-    """Make the blocks of a session, and show each as it comes."""
+def _play_blocks(
+    ready: ReadyRun,
+    film: LiveFilm,
+    words: _Words,
+    session: LiveSession,
+    values_of: Callable[[Recording], dict[str, Any]],
+) -> None:
+    """Make the blocks of a session, and show each as it comes, with what is recorded if that is new.
+
+    So a page has the recording, though the server should be gone.
+    """
     job = ready.job
     progress = ready.progress
     settle_attention(job.main.load_device)
@@ -237,6 +254,7 @@ def _play_blocks(ready: ReadyRun, film: LiveFilm, words: _Words, session: LiveSe
         return session.waits()
 
     newest = 0
+    known: dict[str, Any] = {}
     clock = device_clock(*ready.memory.devices)
     with closing(film.play(host_engine(ready, layers), words.embedding, reuse, clock, wait=waits)) as parts:
         for number, part in parts:
@@ -247,6 +265,11 @@ def _play_blocks(ready: ReadyRun, film: LiveFilm, words: _Words, session: LiveSe
                 progress.live.set_back(number)
             newest = number
             live = {"words": record.prompt, "edition": progress.live.edition}
+            recording = film.steering.recording()
+            values = values_of(recording) if recording else known  # it may be set back to its beginning
+            recorded = {name: value for name, value in values.items() if name != "blocks"}
+            if recorded != known:
+                live["recorded"] = known = recorded
             progress.block(number, record, part.frames, **live, join=film.steering.join(ready.given + number - 1))
 
 

@@ -253,6 +253,12 @@ export function openWorkflow() {
   return app.extensionManager?.workflow?.activeWorkflow;
 }
 
+/** Whether no workflow is open yet: what changes in one now is no step that can be undone. */
+export function isOpening() {
+  const open = openWorkflow();
+  return !open || Boolean(open.changeTracker?.constructor.isLoadingGraph);
+}
+
 /** @returns {Map<string, string>} */
 function paths() {
   return new Map(JSON.parse(sessionStorage.getItem(QUEUED) ?? "[]"));

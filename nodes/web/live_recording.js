@@ -1,7 +1,16 @@
 // The recording of a live session in the graph that it was queued from: what stood there then, and writing it.
-import { seedControl, setWidgets, isLinked, isWired, tabName, widgetOf } from "./frontend.js";
+import {
+  fromHere,
+  isLinked,
+  isWired,
+  seedControl,
+  setWidgets,
+  tabName,
+  widgetOf,
+} from "./frontend.js";
 import { escapeChoices, withBareFirst } from "./live_text.js";
 import { asOneStepWithHeights } from "./measured_step.js";
+import { recordedSoFar } from "./runs.js";
 import { text } from "./words.js";
 
 const QUEUED = "sdvg.live"; // where the page finds it again after it was loaded anew
@@ -30,7 +39,8 @@ const OF_BLOCKS = [
 
 /**
  * What stood in the graph as a session was queued. `tab`: where it was. `seed`: null if it moves from run to run by itself.
- * @typedef {{ tab: string, node: string, source: string, prompt: string, seed: string | null, takes: string, blocks: string, others: string }} Queued
+ * `soFar`: what its blocks recorded, which this tab keeps in case the server goes.
+ * @typedef {{ tab: string, node: string, source: string, prompt: string, seed: string | null, takes: string, blocks: string, others: string, soFar?: LiveRecording }} Queued
  */
 
 /** @type {Queued[]} */
@@ -81,6 +91,37 @@ export function takeQueued(prompt, node) {
   const others = nodes.filter((other) => other !== queued);
   keepQueued(all.map(([name, of]) => (name === prompt ? [name, others] : [name, of])));
   return queued;
+}
+
+/**
+ * Keep what a session that was queued here has recorded so far.
+ * @param {Run} run
+ */
+export function keepSoFar({ info, events }) {
+  const soFar = recordedSoFar(events);
+  const all = allQueued();
+  const nodes = all.find(([prompt]) => prompt === info.prompt)?.[1];
+  const queued = nodes?.find(({ node }) => node === info.node.split(":").at(-1)); // before it, the subgraph's
+  if (!soFar || !queued) return;
+  queued.soFar = soFar;
+  keepQueued(all);
+}
+
+/** Whether this tab waits for the end of a session that has made something. */
+export function awaitsRecording() {
+  return allQueued().some(([, nodes]) => nodes.some(({ soFar }) => soFar));
+}
+
+/**
+ * What a node held as this tab queued a session that the server no longer knows, with what was recorded; once.
+ * @param {(string | undefined)[]} known prompts that the server knows of
+ * @param {GraphNode} node
+ */
+export function takeLost(known, node) {
+  const id = String(node.id);
+  const lost = allQueued().filter(([prompt]) => fromHere(prompt) && !known.includes(prompt));
+  const [prompt] = lost.find(([, nodes]) => nodes.some((of) => of.soFar && of.node === id)) ?? [];
+  return prompt ? takeQueued(prompt, node) : null;
 }
 
 /** @param {import("./node_inputs.js").NodeInputs} inputs */

@@ -6,6 +6,7 @@ import {
   allNodes,
   claim,
   fromHere,
+  isOpening,
   listen,
   onOutput,
   onQueue,
@@ -14,6 +15,7 @@ import {
   setting,
   zoomCanvas,
 } from "./frontend.js";
+import { awaitsRecording } from "./live_recording.js";
 import { addElement } from "./node_elements.js";
 import { isGoing, runOfOutput, shownOf } from "./runs.js";
 import { ask, others } from "./runs_asked.js";
@@ -49,6 +51,13 @@ function check() {
     const prompt = strip.run?.info.prompt;
     if (strip.run && !fromHere(prompt)) claim(prompt);
   }
+  if (awaitsRecording()) ask();
+}
+
+/** Look again when the workflow is open, which takes long on a busy machine. */
+function checkOnceOpen() {
+  if (isOpening()) setTimeout(checkOnceOpen, SETTLED[0]);
+  else check();
 }
 
 /** Show the strips again after the page was loaded, another tab opened, or a step undone: all of these make all nodes anew. */
@@ -57,6 +66,7 @@ function restore() {
   for (const [node, strip] of strips) if (!here.has(node)) leave(strip);
   for (const strip of strips.values()) strip.sync();
   for (const ms of SETTLED) setTimeout(check, ms);
+  setTimeout(checkOnceOpen);
   for (const key of runs.keys()) update(key);
   ask();
   refocus();

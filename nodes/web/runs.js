@@ -47,6 +47,25 @@ export function hasFailed(run) {
   return Boolean(run.done ? run.done.failed : run.ended);
 }
 
+/**
+ * What a live session recorded. Of one whose end nobody told, as the server is gone, it is what came with its blocks; null: nothing.
+ * @param {Run} run
+ * @returns {LiveRecording | null}
+ */
+export function recordingOf({ events, done, ended }) {
+  if (done) return done.recording?.blocks ? done.recording : null;
+  return ended ? recordedSoFar(events) : null;
+}
+
+/**
+ * @param {BlockEvent[]} events
+ * @returns {LiveRecording | null}
+ */
+export function recordedSoFar(events) {
+  const recorded = events.findLast((event) => event.recorded)?.recorded;
+  return recorded ? { ...recorded, blocks: events.length } : null;
+}
+
 /** @param {Run} run */
 export function secondsOf(run) {
   const whole = hasFailed(run) ? undefined : run.done?.seconds;

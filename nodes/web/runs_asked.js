@@ -77,6 +77,7 @@ async function hearAll() {
     all.filter(({ until }) => until),
   );
   const known = all.map(({ run }) => run);
+  const prompts = all.map(({ prompt }) => prompt);
   for (const { strip, key, over } of keys) {
     const refusal = refusals.get(strip.node);
     strip.tell(key, forecasts.get(strip.node) ?? {}, known, refusal, over);
@@ -84,6 +85,7 @@ async function hearAll() {
     const place = keyHere(idOf(strip.node));
     if (stripOf(place) === strip) update(place);
     else strip.refresh();
+    if (server.isIdle) strip.recording.settleLost(prompts);
   }
   await hearRefined(keys, output);
 }

@@ -1,5 +1,6 @@
 // What the server says of runs by itself: that one began, of each block, and how it ended.
 import { askServer } from "./frontend.js";
+import { awaitsRecording, keepSoFar } from "./live_recording.js";
 import { isGoing, isOlder, newRun, placeOf } from "./runs.js";
 import { ask, others } from "./runs_asked.js";
 import {
@@ -68,6 +69,7 @@ function onTake(run, event, key) {
  */
 function addBlock(run, event, key) {
   run.events.splice(event.number - 1, Infinity, event);
+  if (run.info.live) keepSoFar(run);
   const strip = stripOf(key);
   if (strip?.run === run) strip.grow();
   else update(key);
@@ -118,6 +120,7 @@ export function onStatus(status) {
     strip.takes.end();
     strip.live?.forgetQueued();
   }
+  if (awaitsRecording()) ask(); // whether the server still knows of it
 }
 
 /** The server says so as its queue changes, and once before any pack hears it. */

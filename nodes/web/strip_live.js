@@ -3,7 +3,7 @@ import { livePace } from "./live_pace.js";
 import { LivePanel } from "./live_panel.js";
 import { growth, promptProblem, secondsAhead } from "./live_text.js";
 import { liveProblem } from "./live_start.js";
-import { editionOf, isGoing } from "./runs.js";
+import { editionOf, isGoing, recordedSoFar } from "./runs.js";
 import { text } from "./words.js";
 
 const BETWEEN = 1000; // ms between two words on how far the film was shown
@@ -333,12 +333,15 @@ export class LiveStrip {
     const isMade = number <= run.events.length;
     const again = { key: "a", text: text("live.again", { number }), act: () => this.again(number) };
     const { acts } = this.panel;
+    const { recording } = this.strip;
+    const soFar = recordedSoFar(run.events);
     return [
       ...(isMade ? [again] : []),
       { key: "c", text: text("live.cutNow"), act: () => acts.send({ cut: true }) },
       { key: "f", text: text("live.freshNow"), act: () => acts.send({ fresh: true }) },
       { key: "h", text: this.isHeld ? text("live.resume") : text("live.hold"), act: acts.hold },
       { key: "x", text: text("live.end"), act: acts.end },
+      ...(soFar ? [{ text: text("live.asText"), act: () => recording.offer("", soFar) }] : []),
     ];
   }
 }

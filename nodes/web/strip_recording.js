@@ -1,13 +1,15 @@
 // What a strip does with the recording of a live session: it goes into the graph, and the next run finishes it.
-import { isLinked, setWidgets, toast } from "./frontend.js";
+import { isLinked, isOpening, setWidgets, toast } from "./frontend.js";
 import {
   holdsRecording,
   recordingProblem,
+  takeLost,
   takeQueued,
   textOf,
   writeRecording,
 } from "./live_recording.js";
 import { asOneStepWithHeights } from "./measured_step.js";
+import { recordingOf } from "./runs.js";
 import { openText } from "./strip_dialog.js";
 import { madeText } from "./strip_sentences.js";
 import { idIn } from "./strip_takes.js";
@@ -26,15 +28,15 @@ export class StripRecording {
     this.refined = null; // what the server says of refining it, by run, and what was asked then
   }
 
-  /** The newest session with a recording that the server has, as it ended. */
-  get ended() {
+  /** The newest session with a recording. */
+  get session() {
     const runs = [...this.strip.acts.others(), this.strip.run];
-    return runs.findLast((run) => run?.done?.recording?.blocks)?.done ?? null;
+    return runs.findLast((run) => run && recordingOf(run)) ?? null;
   }
 
   /** Its recording. */
   get recording() {
-    return this.ended?.recording ?? null;
+    return this.session && recordingOf(this.session);
   }
 
   /** Whether the strip shows its film, and the graph holds it: it was made as it is asked for, though another route makes it again. */
@@ -48,7 +50,7 @@ export class StripRecording {
     const { run, acts } = this.strip;
     const session = acts.others().findLast(({ info }) => info.live);
     const isOfIt = run?.info.prompt === session?.info.prompt;
-    return Boolean(session?.done?.recording?.blocks && isOfIt);
+    return Boolean(session && recordingOf(session) && isOfIt);
   }
 
   /**
@@ -76,7 +78,7 @@ export class StripRecording {
    * @returns {MenuItem[]}
    */
   droppedItems() {
-    const items = (this.ended?.dropped ?? []).map((dropped, i) => ({
+    const items = (this.session?.done?.dropped ?? []).map((dropped, i) => ({
       text: text("live.droppedAsText", { number: i + 1, count: dropped.blocks }),
       act: () => this.offer("", dropped),
     }));
@@ -129,23 +131,36 @@ export class StripRecording {
    * @param {Run} run
    */
   settle({ info, done }) {
-    const { node, inputs, view } = this.strip;
-    const queued = done && takeQueued(info.prompt, node);
-    if (!queued) return;
-    if (done.why) view.complain(done.why);
-    if (!done.recording?.blocks) {
-      inputs.write("live", false);
-      return;
-    }
-    const problem = recordingProblem(inputs, queued);
-    if (problem) {
+    const queued = done && !isOpening() && takeQueued(info.prompt, this.strip.node);
+    if (queued) this.put(queued, done.recording?.blocks ? done.recording : null, done.why ?? "");
+  }
+
+  /**
+   * The same for a session that the server knows nothing of any more: it was stopped meanwhile.
+   * @param {(string | undefined)[]} known prompts that the server knows of
+   */
+  settleLost(known) {
+    const queued = isOpening() ? null : takeLost(known, this.strip.node);
+    if (queued?.soFar) this.put(queued, queued.soFar, text("live.serverGone"));
+  }
+
+  /**
+   * @param {import("./live_recording.js").Queued} queued
+   * @param {LiveRecording | null} recording null: nothing was made
+   * @param {string} why the session ended, if nobody asked for that
+   */
+  put(queued, recording, why) {
+    const { inputs, view } = this.strip;
+    if (why) view.complain(why);
+    const problem = recording ? recordingProblem(inputs, queued) : "";
+    if (!recording || problem) {
       inputs.write("live", false); // or the next run would begin another one
-      this.offer(problem);
+      if (problem) this.offer(problem, recording);
       return;
     }
-    writeRecording(inputs, done.recording);
-    const { blocks } = done.recording;
-    toast("success", text("live.recorded", { count: blocks }), text("live.recordedDetail"), LIFE);
+    writeRecording(inputs, recording);
+    const made = text("live.recorded", { count: recording.blocks });
+    toast("success", made, text("live.recordedDetail"), LIFE);
   }
 
   /**

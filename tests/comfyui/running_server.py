@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -186,11 +188,44 @@ def running_server(folder, *, pack=ROOT):
     """Start a server on the CPU with its base in `folder` and the pack that lies in `pack`, and end it."""
     _furnish(folder, pack)
     server = Server(_free_port(), folder)
+    with _process_of(server):
+        yield server
+
+
+@contextmanager
+def returning_server(folder):
+    """Start a server that comes back on its port whenever it is killed; `folder/pid` names its process."""
+    _furnish(folder, ROOT)
+    server = Server(_free_port(), folder)
+    over = threading.Event()
+    ready = threading.Event()
+
+    def go_on():
+        while not over.is_set():
+            with _process_of(server) as process:
+                (folder / "pid").write_text(str(process.pid), encoding="ascii")
+                ready.set()
+                process.wait()
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        ready.wait()
+        yield server
+    finally:
+        over.set()
+        os.kill(int((folder / "pid").read_text(encoding="ascii")), signal.SIGKILL)
+        thread.join()
+
+
+@contextmanager
+def _process_of(server):
+    folder = server.folder
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(_command(server), cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
     try:
         _await_start(server, process)
-        yield server
+        yield process
     finally:
         process.terminate()
         try:

@@ -55,6 +55,10 @@ def test_session_is_steered_over_http(server, session):
     done = server.wait(queued)
     [recording] = done.outputs[SAMPLER]["sdvg_recording"]
     events = done.outputs[SAMPLER]["sdvg_route"]
+    [lived] = [known["events"] for known in server.ask("/sdvg/runs")["runs"] if known["run"] == run]
+    recorded = {event["number"]: event["recorded"] for event in lived if "recorded" in event}
+    assert list(recorded) == [1, block], "what a page needs if the server goes comes where it is new"
+    assert {**recorded[block], "blocks": recording["blocks"]} == recording
     assert [event["reused"] for event in events] == [True] * recording["blocks"]
     assert recording["text"].splitlines()[1].startswith(f"{block}: ")
     graph = {f"sampler__{name}": recording[name] for name in ("seed", "takes", "blocks")}

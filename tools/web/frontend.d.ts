@@ -52,7 +52,11 @@ interface Toast {
 
 interface Workflow {
   path: string;
-  changeTracker?: { beforeChange(): void; afterChange(): void };
+  changeTracker?: {
+    beforeChange(): void;
+    afterChange(): void;
+    constructor: { isLoadingGraph?: boolean };
+  };
 }
 
 interface Canvas {

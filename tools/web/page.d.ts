@@ -28,6 +28,7 @@ interface BlockEvent {
   words?: string;
   join?: string;
   edition?: number;
+  recorded?: Omit<LiveRecording, "blocks">; // of a live session, where it is other than before
 }
 
 interface Signature {
