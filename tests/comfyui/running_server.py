@@ -210,7 +210,7 @@ def returning_server(folder):
     thread = threading.Thread(target=go_on)
     thread.start()
     try:
-        ready.wait()
+        assert ready.wait(600), "it did not start"
         yield server
     finally:
         over.set()
