@@ -197,7 +197,7 @@ def _route_notes(
         yield f"Stopped after block {last} of {max(numbers[-1], before + blocks)}, as asked."
     if reused := [number for number, record in zip(numbers, records, strict=False) if record.reused]:
         whose = "their" if len(reused) > 1 else "its"
-        yield f"{_were(reused)} made by an earlier run and used again; {whose} seconds do not count."
+        yield f"{_were(reused)} made before and used again; {whose} seconds do not count."
     drafts = [record.draft for record in records if record.draft]
     taken = sum(not draft.denoising_passes for draft in drafts)
     if taken and len(reused) < len(records):

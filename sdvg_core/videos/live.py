@@ -201,8 +201,10 @@ class Steering:
         """Set the run back to a block, from 1, to make it with other noise; what was asked after it is dropped."""
         with self._changed:
             self._check_going_on()
+            if not self._next:
+                raise BadInput("no block is made yet; wait for the first one")
             if not isinstance(block, int) or not 1 <= block <= self._next:
-                raise BadInput(f"block {block!r:.20} is not made yet; choose one of blocks 1 to {self._next}")
+                raise BadInput(f"there is no block {block!r:.20} to make again; choose one of blocks 1 to {self._next}")
             if recording := self.recording():
                 self.dropped.append(recording)
             at = block - 1

@@ -83,7 +83,7 @@ def test_same_run_again_makes_no_block(parts, calls):
     assert same_video(first, again)
     assert all(block.reused and block.seconds.total == 0 for block in report.blocks)
     assert report.speed_up is None
-    assert "Blocks 1 to 6 were made by an earlier run" in " ".join(report.notes)
+    assert "Blocks 1 to 6 were made before" in " ".join(report.notes)
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,7 @@ def test_note_names_only_its_blocks(numbers, words):
     """Catches: a block that was made now among those said to be made earlier."""
     records = [replace(record(FORCED), reused=number in numbers) for number in range(1, 9)]
     (note,) = notes_of(records, blocks=8)
-    assert note.startswith(f"{words} made by an earlier run and used again; ")
+    assert note.startswith(f"{words} made before and used again; ")
 
 
 @pytest.mark.parametrize(("kv_dtype", "notes"), [("auto", ()), ("float8_e4m3fn", (FP8_NOTE,))])
@@ -342,12 +342,12 @@ def test_settings_hold_json_values_alone():
 
 
 def test_notes_number_blocks_after_kept_ones():
-    """As the strip does. Catches: of five blocks, three of them kept, "Block 1 was made by an earlier run"."""
+    """As the strip does. Catches: of five blocks, three of them kept, "Block 1 was made before"."""
     records = [replace(record(FORCED), reused=True), record(FORCED)]
     assert notes_of(records, 3, kept={"blocks": 3, "digest": "d"}) == (
         "Blocks 1 to 3 were locked: taken from an earlier run, latents d.",
         "Stopped after block 5 of 6, as asked.",
-        "Block 4 was made by an earlier run and used again; its seconds do not count.",
+        "Block 4 was made before and used again; its seconds do not count.",
     )
     assert notes_of(records, 3)[0] == "Stopped after block 2 of 3, as asked."
     assert notes_of([], 3, kept={"blocks": 3, "digest": "d"})[1] == "Stopped after block 3 of 6, as asked."

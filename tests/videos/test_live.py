@@ -341,6 +341,7 @@ def test_held_run_ends_when_it_is_closed(live):
         (lambda live: live.steer(BALL, cut=True, fresh=True), "needs no cut"),
         (lambda live: live.again(3), "choose one of blocks 1 to 2"),
         (lambda live: live.again(0), "choose one of blocks 1 to 2"),
+        (lambda live: live.again("1"), "no block '1' to make again; choose one of blocks 1 to 2"),
         (lambda live: (live.end(), live.steer(BALL)), "has come to its end"),
         (lambda live: (live.end(), live.again(1)), "has come to its end"),
         (lambda live: (live.end(), live.hold()), "has come to its end"),
@@ -351,6 +352,12 @@ def test_what_cannot_be_is_refused(live, ask, words):
     next(live)
     with pytest.raises(BadInput, match=words):
         ask(live)
+
+
+def test_again_waits_for_the_first_block(live):
+    """Catches: *choose one of blocks 1 to 0*."""
+    with pytest.raises(BadInput, match="no block is made yet"):
+        live.again(1)
 
 
 @pytest.mark.parametrize(

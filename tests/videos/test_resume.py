@@ -282,7 +282,7 @@ def test_reusing_a_finished_video_needs_no_pass(base, earlier, tmp_path):
     same(again, whole)
     assert (passes, reused(again)) == ([], 3)
     assert names(tmp_path / "out") == OUTPUTS
-    assert again.report["notes"][0].startswith("Blocks 1 to 3 were made by an earlier run and")
+    assert again.report["notes"][0].startswith("Blocks 1 to 3 were made before and")
     assert all(set(block["seconds"].values()) == {0.0} for block in again.report["blocks"])
     # What was re-used can be re-used again.
     assert results(tmp_path / "out") == results(folder)
