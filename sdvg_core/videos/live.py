@@ -204,7 +204,8 @@ class Steering:
             if not self._next:
                 raise BadInput("no block is made yet; wait for the first one")
             if not isinstance(block, int) or not 1 <= block <= self._next:
-                raise BadInput(f"there is no block {block!r:.20} to make again; choose one of blocks 1 to {self._next}")
+                fault = f"there is no block {block!r:.20} to make again"
+                raise BadInput(f"{fault}; choose one of blocks 1 to {self._next}")
             if recording := self.recording():
                 self.dropped.append(recording)
             at = block - 1

@@ -127,7 +127,9 @@ def test_strip_shows_the_joins_of_shots(page):
     joins = page["made"]["joins"]
     assert [bool(re.search(JOIN, title)) for title in joins["titles"]] == [False, False, True, False, True, False]
     assert re.search(f" · {JOIN}$", joins["detail"])
-    assert re.search(f"colours, of 255, from the first shot's: block 3: {FIGURE}, block 5: {FIGURE}", joins["legend"])
+    assert re.search(
+        f"colours, of 255, from the first shot's: block 3: {FIGURE}, block 5: {FIGURE}", joins["legend"]
+    )
 
 
 def test_a_shot_made_alone_is_shown_and_used(page):
