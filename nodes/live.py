@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import comfy.model_management as mm
@@ -97,15 +96,14 @@ def play_session(wired: Job, longest: int, kept_blocks: str = "") -> Recorded:
     words = _Words(encoder, ready, prompts)
     session = LiveSession(film.steering, ready.progress.live, words.understand, ready.progress.steered)
     words.encoded = session.encoded
-    values_of = partial(_values, prompts=prompts, given=ready.given)
     ended = ""
     try:
-        ended = _play(ready, film, words, session, values_of)
+        ended = _play(ready, film, words, session)
     finally:
         ENCODED.learn(wired.request.seed, words.encoded_as)
         recording = _newest(film.steering)
-        values = values_of(recording) if recording else {}
-        dropped = [values_of(earlier) for earlier in film.steering.dropped]
+        values = words.recorded(recording) if recording else {}
+        dropped = [words.recorded(earlier) for earlier in film.steering.dropped]
         ready.progress.recorded(values, dropped, ended)
     assert recording is not None, "a session ends after its first block, or raises"
     return Recorded(_recorded_job(wired, recording, values, words, (*film.notes, ended)), values, dropped)
@@ -169,11 +167,12 @@ def _encoder_note(encoder: PromptEncoder) -> tuple[str, ...]:
 
 
 class _Words:
-    """The CONDITIONING of every prompt of a session: those that are wired, and those that come."""
+    """The prompts of a session with their CONDITIONING: those that are wired, and those that come."""
 
     def __init__(self, encoder: PromptEncoder, ready: ReadyRun, prompts: Sequence[PromptEntry]) -> None:
         self._encoder = encoder
         self._ready = ready
+        self._wired = prompts
         # A text of several lines is encoded anew, as it is recorded in one.
         self._known = {entry.text: entry.conditioning for entry in prompts if entry.text == one_line(entry.text)}
         self.understand = encoder.understand
@@ -197,14 +196,12 @@ class _Words:
         self.encoded_as[text] = Encoded(hash_tensor(embedding), encoder_device(conditioning))
         return embedding
 
+    def recorded(self, recording: Recording) -> dict[str, Any]:
+        """Return a recording as the values of a graph."""
+        return _values(recording, self._wired, self._ready.given)
 
-def _play(
-    ready: ReadyRun,
-    film: LiveFilm,
-    words: _Words,
-    session: LiveSession,
-    values_of: Callable[[Recording], dict[str, Any]],
-) -> str:
+
+def _play(ready: ReadyRun, film: LiveFilm, words: _Words, session: LiveSession) -> str:
     """Play a session; return a sentence if it ended and nobody asked for that, else nothing.
 
     Raises an interrupt, and any fault before the first block is made.
@@ -215,7 +212,7 @@ def _play(
     progress.show("\n".join(ready.notes))
     try:
         with resident(ready.memory), naming_loras(ready.job.api_prompt, ready.job.node_id):
-            _play_blocks(ready, film, words, session, values_of)
+            _play_blocks(ready, film, words, session)
         return session.why
     except mm.InterruptProcessingException:
         raise
@@ -229,13 +226,7 @@ def _play(
         del SESSIONS[run]
 
 
-def _play_blocks(
-    ready: ReadyRun,
-    film: LiveFilm,
-    words: _Words,
-    session: LiveSession,
-    values_of: Callable[[Recording], dict[str, Any]],
-) -> None:
+def _play_blocks(ready: ReadyRun, film: LiveFilm, words: _Words, session: LiveSession) -> None:
     """Make the blocks of a session, and show each as it comes, with what is recorded if that is new.
 
     So a page has the recording, though the server should be gone.
@@ -266,7 +257,7 @@ def _play_blocks(
             newest = number
             live = {"words": record.prompt, "edition": progress.live.edition}
             recording = film.steering.recording()
-            values = values_of(recording) if recording else known  # it may be set back to its beginning
+            values = words.recorded(recording) if recording else known  # it may be set back to its beginning
             recorded = {name: value for name, value in values.items() if name != "blocks"}
             if recorded != known:
                 live["recorded"] = known = recorded

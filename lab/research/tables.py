@@ -19,7 +19,7 @@ from sdvg_core.cli import guarded
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import whole_file
 
-from .looks import CHOSEN, MEASURED, ROWS, WINNER, rows_in
+from .looks import CHOSEN, MEASURED, ROWS, TOGETHER, WINNER, routes_of_one_cost, rows_in
 from .markdown import markdown
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, FIRST_TWO, POCKET_TAUS, TARGET_ONLY, Configuration, protocol
 from .sessions import FILE
@@ -281,6 +281,25 @@ def memories(blocks: int, folder: Path) -> str:
     return markdown(head_of(LATE, REMEMBERED["recompute"]), lines)
 
 
+PAIR = f"recompute{TOGETHER}deep-sink"
+"""Each model's own best memory by its look alone (lab/training/LOG.md): the drafter's, and the target's."""
+
+
+def long_routes(blocks: int, folder: Path) -> str:
+    """Return routes of one cost in long clips, each model with its own memory, beside as many first blocks."""
+    routes = [way.name for way in routes_of_one_cost(blocks)]
+    first = next(name for name in routes if name.startswith("first@"))
+    table = table_of(folder / f"routes-{blocks}.csv")
+    names = {f"{name}/{PAIR}": "balanced" if name == WINNER.name else name for name in routes}
+    lines = compared_lines(table, names, f"{first}/{PAIR}", LATE)
+    of_target = f"{TARGET_ONLY}/{PAIR.partition(TOGETHER)[2]}"
+    whole = table_of(folder / f"memories-{blocks}.csv", [of_target]).mean(of_target, cost_of).value
+    for way, line in zip(names, lines, strict=True):
+        line.insert(1, f"{table.mean(way, cost_of).value / whole:.2f}")
+    route, *head = head_of(LATE, first)
+    return markdown((route, "cost", *head), lines)
+
+
 HANDED_OVER = {f"handover-2@{m}": f"passes-2@{m}" for m in (2, 4, 9)}
 """Ways with two steps handed over, each with its control: as few passes of the target, and no draft."""
 
@@ -354,6 +373,8 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "sessions": finishes,
     "memories-21": partial(memories, 21),
     "memories-42": partial(memories, 42),
+    "routes-21": partial(long_routes, 21),
+    "routes-42": partial(long_routes, 42),
 }
 
 
