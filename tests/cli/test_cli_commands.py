@@ -68,7 +68,7 @@ def test_doctor_names_a_lora_in_a_scorer(files, tmp_path, capsys):
         (["{file}", "--models", "pocket"], "two things"),
         (["--vram", "--models", "pocket"], "two things"),
         (["--values"], "name one"),
-        (["--blocks", "9"], "add --vram"),
+        (["--blocks", "9"], "--blocks says what should fit; add --vram"),
         (["{file}", "--size", "640x352"], "--size says what should fit"),
         (["--vram", "24", "--weight-dtype", "int3"], "int3"),
     ],

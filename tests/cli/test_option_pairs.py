@@ -225,6 +225,7 @@ OF_VIDEO = [
     ("--gate -0.7 --budget 0.5", "--budget chooses the whole route"),
     ("--policy always-target --gate 5", "which has no --gate"),
     ("--preset careful --stride 3", "which has no --stride"),
+    ("--gate 0 --stride 3", "--gate is of the policy reward, which has no --stride"),
     ("--preset fast --policy stride", "--policy is stride"),
     ("--aggregation mean --cascade 0.1", "--aggregation is mean"),
     ("--aggregation median", "--aggregation is 'median'"),
