@@ -159,14 +159,17 @@ def test_options_change_only_what_they_name(words, changes):
         ("--workers 1", ("cpu",)),
         ("--workers 3", ("cpu", "cpu", "cpu")),
         ("--device cpu,cpu", ("cpu", "cpu")),
+        ("--device 'cpu , cpu'", ("cpu", "cpu")),
         ("--device cpu,cpu --workers 1", ("cpu",)),
         ("--device cpu,cpu --workers 3", ("cpu", "cpu", "cpu")),
         ("--ray local", ("cpu",)),
     ],
 )
 def test_each_worker_has_a_device(words, devices):
-    """In turn. Catches: a device that was named and has no worker."""
-    assert worker_devices(parsed(f"--seeds 1 2 {words}"), "cpu") == devices
+    """In turn. Catches: a device that was named and has no worker; prompts that are encoded on none."""
+    asked = parsed(f"--seeds 1 2 {words}")
+    assert worker_devices(asked, "cpu") == devices
+    assert load_options(asked, REPORTED, embedded=True).device == "cpu"
 
 
 OPTION_OF_PART = {
