@@ -94,6 +94,7 @@ def test_doctor_says_what_a_folder_lacks(tmp_path, files, capsys):
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "MISSING: get ImageReward.pt (1.79 GB) into image_reward/ from zai-org/ImageReward" in printed
+    assert "MISSING: get vocab.txt (0.2 MB) into image_reward/ from google-bert/" in printed
     assert "UNUSABLE" in printed
     assert f"drafter        found {drafter} (generator) (preset causal-forcing)" in printed
     assert f"vae            found {vae}\n" in printed

@@ -47,6 +47,7 @@ class Loaded:
 
     def make_live(self, film: LiveFilm) -> Recording:
         engine = self.models.build(needed=frozenset({"drafter"}), block_length=3)
+        assert engine.drafter.block_frames == 3, "as the target's, though the drafter's own are of one"
         for number, _ in film.play(engine, self.embed, self.reuse, lambda: 0.0):
             if number == 2:
                 film.steering.steer(CROSS)
