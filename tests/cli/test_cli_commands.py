@@ -292,6 +292,13 @@ def test_help_names_no_option_its_command_lacks(name):
     assert set(named) - {flag for flags in options_in(text) for flag in flags} == set()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_each_option_has_words(name):
+    """Catches: an option of which the help shows the name alone."""
+    entries = re.split(r"^  (?=-)", whole_help(name), flags=re.MULTILINE)[1:]
+    assert [entry for entry in entries if not re.search(r"\s{2,}\S", entry.partition("\n\n")[0])] == []
+
+
 def help_of_generate(capsys: pytest.CaptureFixture[str], word: str) -> str:
     with pytest.raises(SystemExit, match="0"):
         main(["generate", word])
