@@ -162,7 +162,7 @@ def load_options(options: argparse.Namespace, base: LoadOptions, *, embedded: bo
         values[role] = replace(getattr(base, role), **dict(pairs))
     values["execution"] = replace(base.execution, **stated(options, Execution))
     values["loras"] = (*base.loras, *values.get("loras", ()))
-    values["device"] = pick_device(options.device.partition(",")[0], embedded=embedded)
+    values["device"] = pick_device(options.device.partition(",")[0].strip(), embedded=embedded)
     return replace(base, **values)
 
 

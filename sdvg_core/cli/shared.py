@@ -138,7 +138,7 @@ class Size(argparse.Action):
 def add_size(group: argparse._ActionsContainer) -> None:
     """Declare --size, a name or pixels; without it, the size of the models or of the clip is used."""
     words = f"{', '.join(NAMED_SIZES)}, or such as 640x352, multiples of 16"
-    group.add_argument("--size", action=Size, default=argparse.SUPPRESS, help=words)
+    group.add_argument("--size", action=Size, help=words)
 
 
 def add_output(parser: argparse.ArgumentParser, numbered: str) -> None:

@@ -24,7 +24,6 @@ from ..scorers.blip import ImageRewardConfig, scorer_parameters
 from ..settings.context import Preset, Rolling
 from ..settings.execution import Execution, VaeLayers
 from ..settings.load import DecoderName
-from ..settings.request import check_blocks
 from ..weights.kitchen import FORMATS, layer_of, stored_shapes
 
 VAE_STRIDE = 8
@@ -45,7 +44,8 @@ class PlanRequest:
     `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `side`: whether
     VAE and scorer have a second device. `stored`: how the target's weights are; None for plain or fp8, whichever
     copies less. `drafter_stored`: how the drafter's are. `vae`: the decoder. `vae_base`: base width of a Wan VAE.
-    `needed`: models of the route (see `RunPlan`). `prompts`: their number. Raises `BadInput` for invalid values.
+    `needed`: models of the route (see `RunPlan`). `prompts`: their number. Raises `BadInput` for a size or a pair
+    of models that cannot be.
     """
 
     width: int = 832
@@ -69,7 +69,6 @@ class PlanRequest:
 
     def __post_init__(self) -> None:
         check_size(self.width, self.height, self.step)
-        check_blocks(self.blocks)
         check_sub_blocks(self.drafter.block_frames, self.drafter.anchor_horizon, self.target.block_frames)
 
     @property

@@ -270,7 +270,6 @@ class Steering:
         """Return the shot that goes on; None at the end of the run."""
         with self._changed:
             if self._is_over() or self._next >= self._request.blocks:
-                self.ended = True
                 return None
             shots = self._script.prompt.shots
             shot = self._script.shot_at(self._given + self._next)

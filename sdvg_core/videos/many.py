@@ -79,7 +79,7 @@ def make_many(
     `stopping`: ends the videos under way after a block, and begins no other. Raises `BadInput` for any unusable
     input, and if a worker cannot load the models.
     """
-    batch = replace(batch, listed=True, load=replace(batch.load, device=devices[0]))
+    batch = replace(batch, listed=True)
     with plan_videos(batch) as planned, stopping.listen():
         for note in planned.notes:
             warn(note)
@@ -111,7 +111,6 @@ def make_one_film(
     no report if a shot failed or the user stopped; then what was made waits for the next call. The failures are by
     the key of a shot, or `THE_FILM`. Raises `BadInput` as `make_many` does.
     """
-    batch = replace(batch, load=replace(batch.load, device=devices[0]))
     with plan_videos(batch) as planned, stopping.listen():
         for note in planned.notes:
             warn(note)

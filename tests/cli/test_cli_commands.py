@@ -68,7 +68,7 @@ def test_doctor_names_a_lora_in_a_scorer(files, tmp_path, capsys):
         (["{file}", "--models", "pocket"], "two things"),
         (["--vram", "--models", "pocket"], "two things"),
         (["--values"], "name one"),
-        (["--blocks", "9"], "add --vram"),
+        (["--blocks", "9"], "--blocks says what should fit; add --vram"),
         (["{file}", "--size", "640x352"], "--size says what should fit"),
         (["--vram", "24", "--weight-dtype", "int3"], "int3"),
     ],
@@ -94,6 +94,7 @@ def test_doctor_says_what_a_folder_lacks(tmp_path, files, capsys):
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "MISSING: get ImageReward.pt (1.79 GB) into image_reward/ from zai-org/ImageReward" in printed
+    assert "MISSING: get vocab.txt (0.2 MB) into image_reward/ from google-bert/" in printed
     assert "UNUSABLE" in printed
     assert f"drafter        found {drafter} (generator) (preset causal-forcing)" in printed
     assert f"vae            found {vae}\n" in printed
@@ -289,6 +290,13 @@ def test_help_names_no_option_its_command_lacks(name):
     text = whole_help(name)
     named = re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text)
     assert set(named) - {flag for flags in options_in(text) for flag in flags} == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_option_has_words(name):
+    """Catches: an option of which the help shows the name alone."""
+    entries = re.split(r"^  (?=-)", whole_help(name), flags=re.MULTILINE)[1:]
+    assert [entry for entry in entries if not re.search(r"\s{2,}\S", entry.partition("\n\n")[0])] == []
 
 
 def help_of_generate(capsys: pytest.CaptureFixture[str], word: str) -> str:

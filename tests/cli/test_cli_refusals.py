@@ -184,7 +184,7 @@ def test_device_without_models_is_refused(command, capsys, device, option):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes in folders")
-@pytest.mark.parametrize("option", ["--prompt-file", "--start-image", "--continue-from"])
+@pytest.mark.parametrize("option", ["--prompt-file", "--start-image", "--continue-from", "--restyle"])
 def test_pipe_without_a_writer_is_refused(command, capsys, tmp_path, option):
     os.mkfifo(tmp_path / "pipe.safetensors")
     prompt = [] if option.startswith("--prompt") else ["--prompt", "x"]

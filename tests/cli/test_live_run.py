@@ -62,11 +62,17 @@ def prompts_in(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def steered(base, tmp_path_factory) -> Path:
-    """A run of four blocks: another text from block 2 on, a shot of its own from block 3 on."""
+    """A run of four blocks: another text from block 2 on, a shot of its own from block 3 on.
+
+    It begins with the one line of a file, and is no list for that.
+    """
     folder = tmp_path_factory.mktemp("live") / "out"
+    prompt = folder.with_name("prompt.txt")
+    prompt.write_text(BALL, encoding="utf-8")
+    words = [*base[: base.index("--prompt")], "--prompt-file", str(prompt), "--blocks", "5"]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "stdin", io.StringIO("\na cross\n/fresh a ring\n\n/end\n"))
-        assert generate(base, folder, "--live") == 0
+        assert generate(words, folder, "--live") == 0
     return folder
 
 

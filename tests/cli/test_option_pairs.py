@@ -159,14 +159,17 @@ def test_options_change_only_what_they_name(words, changes):
         ("--workers 1", ("cpu",)),
         ("--workers 3", ("cpu", "cpu", "cpu")),
         ("--device cpu,cpu", ("cpu", "cpu")),
+        ("--device 'cpu , cpu'", ("cpu", "cpu")),
         ("--device cpu,cpu --workers 1", ("cpu",)),
         ("--device cpu,cpu --workers 3", ("cpu", "cpu", "cpu")),
         ("--ray local", ("cpu",)),
     ],
 )
 def test_each_worker_has_a_device(words, devices):
-    """In turn. Catches: a device that was named and has no worker."""
-    assert worker_devices(parsed(f"--seeds 1 2 {words}"), "cpu") == devices
+    """In turn. Catches: a device that was named and has no worker; prompts that are encoded on none."""
+    asked = parsed(f"--seeds 1 2 {words}")
+    assert worker_devices(asked, "cpu") == devices
+    assert load_options(asked, REPORTED, embedded=True).device == "cpu"
 
 
 OPTION_OF_PART = {
@@ -225,6 +228,7 @@ OF_VIDEO = [
     ("--gate -0.7 --budget 0.5", "--budget chooses the whole route"),
     ("--policy always-target --gate 5", "which has no --gate"),
     ("--preset careful --stride 3", "which has no --stride"),
+    ("--gate 0 --stride 3", "--gate is of the policy reward, which has no --stride"),
     ("--preset fast --policy stride", "--policy is stride"),
     ("--aggregation mean --cascade 0.1", "--aggregation is mean"),
     ("--aggregation median", "--aggregation is 'median'"),

@@ -49,3 +49,16 @@ def test_memory_depends_on_its_call_alone(policy: str) -> None:
     model = memory()
     for blocks in (first, second, first):
         assert torch.equal(latents(model, blocks), latents(memory(), blocks))
+
+
+def test_memory_passes_each_block_once() -> None:
+    """Catches: a first block that is another object at every call, so that all are passed again."""
+    codec = EchoCodec()
+    blocks = blocks_of(1)
+    image = torch.zeros(1, CONFIG.in_dim, 1, *SIZE)
+    model = ShortMemory(make_generator(1, codec, "incremental"), blocks[0], lambda: image)
+    calls = (
+        BlockCall(history_of(blocks[:past], codec, 3)[0], plan_spans(4, 3)[past], make_noise(), PROMPT)
+        for past in (1, 2, 3)
+    )
+    assert [model.generate(call).cost.context_passes for call in calls] == [1, 1, 1]

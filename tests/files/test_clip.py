@@ -254,6 +254,9 @@ def test_width_in_square_pixels_is_rounded(columns, shown, tmp_path):
         assert clip.alpha(decoded).size == (shown, 64)
 
 
+INTERLACED = {"qp": "0", "flags": "+ildct+ilme", "x264-params": "tff=1"}
+
+
 def test_interlaced_frames_are_deinterlaced(tmp_path):
     """An edge that moves a pixel a field: rows of one frame agree. Catches: combs, and frames lost on the way."""
     frames = []
@@ -262,8 +265,7 @@ def test_interlaced_frames_are_deinterlaced(tmp_path):
         picture[0::2, 4 * number :] = 220
         picture[1::2, 4 * number + 2 :] = 220
         frames.append(av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuv420p"))
-    options = {"qp": "0", "flags": "+ildct+ilme", "x264-params": "tff=1"}
-    path = film(tmp_path / "i.mp4", frames, codec="libx264", options=options)
+    path = film(tmp_path / "i.mp4", frames, codec="libx264", options=INTERLACED)
     read = read_footage(path, 64, 64)
     rows = read.pixels[2:, 0, 8:56].float()
     assert (rows[:, 1:] - rows[:, :-1]).abs().mean() < 2
@@ -271,6 +273,18 @@ def test_interlaced_frames_are_deinterlaced(tmp_path):
     assert torch.allclose(edges, 4 * torch.arange(2.0, 12), atol=2)
     assert count_frames(path) == read.frames == 12
     assert "deinterlaced" in read.note
+
+
+def test_interlaced_pictures_may_become_wider(tmp_path):
+    """As in a broadcast. Catches: wide pictures squeezed into the first size; frames lost at the change."""
+    path = tmp_path / "both.ts"
+    for width in (64, 96):
+        frames = [av.VideoFrame(width, 64, "yuv420p") for _ in range(4)]
+        part = film(tmp_path / "part.ts", frames, codec="libx264", options=INTERLACED)
+        with path.open("ab") as file:
+            file.write(part.read_bytes())
+    with open_clip(path) as clip:
+        assert [frame.width for frame in clip.frames()] == [64] * 4 + [96] * 4
 
 
 @pytest.mark.parametrize("marked", [True, False])

@@ -298,6 +298,14 @@ def test_mover_on_its_path_is_at_its_place():
     assert at_its_place(render_scene(away, times[:20]), ALONE).mean() == 0
 
 
+def test_presence_is_told_frame_by_frame():
+    """Catches: a thing that was lost counted as there, for the frames before."""
+    times = torch.arange(8)
+    frames = render_scene(ALONE, times)
+    frames[5:] = frames[5:].mean(dim=(2, 3), keepdim=True)
+    assert presence(frames, ALONE, times).flatten().tolist() == [1, 1, 1, 1, 1, 0, 0, 0]
+
+
 def test_presence_ignores_the_other_thing():
     """Catches: another thing taken for the mover, a hidden mover counted as absent."""
     pair = parse("a small red ball crawls right from the left behind a big green box at the left over night")

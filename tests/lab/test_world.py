@@ -1,6 +1,7 @@
 """The small world: what a prompt says is rendered, and how its clips are judged."""
 
 import argparse
+import hashlib
 import random
 from itertools import pairwise
 
@@ -16,7 +17,18 @@ from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import GRAMMAR, parse, understand
 from sdvg_core.pocket.oracle import BEST, judge
 from sdvg_core.pocket.renderer import centre, render_scene, render_with_mask
-from sdvg_core.pocket.world import SIZE, Scene, Thing
+from sdvg_core.pocket.world import (
+    COLOURS,
+    DIRECTIONS,
+    GROUNDS,
+    PACES,
+    PLACES,
+    RADII,
+    SHAPES,
+    SIZE,
+    Scene,
+    Thing,
+)
 
 BALL = Thing("big", "red", "ball", "left", "runs", "right")
 
@@ -29,6 +41,12 @@ def some_scenes(count: int, seed: int = 0) -> list[Scene]:
 def test_prompt_and_scene_state_the_same():
     for scene in some_scenes(300):
         assert parse(scene.text) == scene
+
+
+def test_world_is_as_the_models_learned_it():
+    """Catches: a colour or a pace that is another by a shade, and is scored as if the models had seen it."""
+    words = (SIZE, RADII, COLOURS, SHAPES, PACES, DIRECTIONS, PLACES, GROUNDS)
+    assert hashlib.sha256(repr(words).encode()).hexdigest().startswith("aa9acf965992933b")
 
 
 def test_training_and_held_out_prompts_are_disjoint():

@@ -15,6 +15,7 @@ from sdvg_core.report.picture import (
     LINE_HEIGHT,
     NOTE_LINES,
     SCALE,
+    Pen,
     _score_keys,
     _ticks,
     drawable,
@@ -81,6 +82,18 @@ def test_clip_is_named_where_there_is_room(blocks, named):
     assert (pictures[0] != pictures[1]) is named
 
 
+@pytest.mark.parametrize(("blocks", "every"), [(18, 1), (19, 2)])
+def test_blocks_are_numbered_as_there_is_room(blocks, every):
+    """Catches: numbers left out of a short video; numbers over each other below a long one."""
+    decision = of_every_reason()[0]
+    pixels = np.asarray(route_picture(report([decision] * blocks)))
+    strip_colour = ImageColor.getrgb(OUTCOME_COLOURS[outcome_of(record(decision))])
+    squares = np.flatnonzero((pixels == strip_colour).all(axis=2).sum(axis=1) > 400)  # rows of the strip
+    inked = (pixels[squares[-1] + 5 : squares[-1] + 35, 80:930] != 255).any(axis=(0, 2))
+    numbered = [number for number, column in enumerate(np.array_split(inked, blocks), 1) if column.any()]
+    assert numbered == list(range(every, blocks + 1, every))
+
+
 def test_each_outcome_has_its_letter_and_colour():
     outcomes = [outcome_of(record(decision)) for decision in of_every_reason()]
     assert set(outcomes) == set(Outcome)
@@ -98,6 +111,16 @@ def test_frame_without_a_score_is_marked(scores, marked):
     kept = Decision(accepted=True, reason=Reason.REACHED, score=0.5, threshold=-0.7, frame_scores=scores)
     keys = [words for words, _ in _score_keys([record(kept)])]
     assert ("no score" in keys) == marked
+
+
+def test_cross_has_four_equal_arms():
+    """Of a frame without a score. Catches: a mark that is no cross, as which the key shows it."""
+    image = Image.new("RGB", (40, 40), LIGHT.ground)
+    Pen(image, LIGHT).cross(20, 20)
+    inked = (np.asarray(image) == ImageColor.getrgb(LIGHT.ink)).all(axis=2)
+    arms = inked.reshape(2, 20, 2, 20).sum(axis=(1, 3))
+    assert arms.min() > 40
+    assert arms.max() < 1.3 * arms.min()
 
 
 def test_frame_without_a_score_takes_its_place():

@@ -188,7 +188,7 @@ SPOILED = {
     },
     "vision_heads": case_state("narrow"),
     r"float8_e4m3fn; use a copy without LoRA and quantisation": {
-        k: v.to(torch.float8_e4m3fn) if v.ndim == 2 else v for k, v in case_state("tiny").items()
+        k: v.to(torch.float8_e4m3fn) if k == "mlp.layers.0.weight" else v for k, v in case_state("tiny").items()
     },
 }
 

@@ -51,23 +51,27 @@ def test_always_target_needs_the_target_alone(base, tmp_path):
     assert (again.frames, reused(again)) == (alone.frames, 2)
 
 
+DRAFTER = "self_forcing_dmd.pt"
+TARGET = "krea-realtime-video-14b.safetensors"
+
+
 @pytest.mark.parametrize(
-    ("roles", "more", "keyword"),
+    ("roles", "more", "keyword", "file"),
     [
-        (("drafter",), [], "the route reward needs a drafter"),
-        (("drafter", "target"), [], "needs a drafter or target"),
-        (("vae",), ["--policy", "first"], "needs vae"),
-        (("drafter",), ["--policy", "always-target", "--directions", "..d"], "directions need a drafter"),
-        (("target",), [*DRAFT_ONLY, "--directions", "..t"], "directions need a target"),
-        (("reward",), [*DRAFT_ONLY, "--directions", "..a"], "directions need a reward model"),
+        (("drafter",), [], "the route reward needs a drafter", DRAFTER),
+        (("drafter", "target"), [], "needs a drafter or target", DRAFTER),
+        (("vae",), ["--policy", "first"], "needs vae", "wan_2.1_vae.safetensors"),
+        (("drafter",), ["--policy", "always-target", "--directions", "..d"], "directions need a drafter", DRAFTER),
+        (("target",), [*DRAFT_ONLY, "--directions", "..t"], "directions need a target", TARGET),
+        (("reward",), [*DRAFT_ONLY, "--directions", "..a"], "directions need a reward model", "ImageReward.pt"),
     ],
     ids=str,
 )
-def test_missing_model_is_named_with_its_source(base, tmp_path, capsys, roles, more, keyword):
+def test_missing_model_is_named_with_its_source(base, tmp_path, capsys, roles, more, keyword, file):
     given = without(base, *roles, *(["tau"] if more else []))
     line = refused(capsys, [*given, *more, "--models", str(tmp_path), "--output", str(tmp_path / "out")])
     assert keyword in line
-    assert "; get " in line
+    assert f"; get {file} from " in line
     assert line.endswith(" (troubleshooting: Models are not found)")
     assert not (tmp_path / "out").exists()
 

@@ -422,8 +422,8 @@ def test_shot_begins_from_a_clip_that_is_not_beside_it(written: Callable[..., Fi
 
 
 def test_clip_after_the_end_is_noted(written: Callable[..., Film], clip: Path) -> None:
-    """Catches: a clip that a shorter film leaves out without a word."""
-    lines = (RED, "4 clip #a:", "4 fresh #b: a lake")
-    film, _, frames = written("film", lines, 2, "--clip", f"a={clip}")
-    assert len(frames) == 21
-    assert any("Not shown" in note and "#a" in note for note in film.report["notes"])
+    """Catches: a clip that a shorter film leaves out without a word; one that it shows, said to be left out."""
+    lines = (RED, "3 clip #b 0-0.5:", "4 clip #a:", "4 fresh #c: a lake")
+    film, _, frames = written("film", lines, 2, "--clip", f"a={clip}", f"b={clip}")
+    assert len(frames) == 21 + 8
+    assert "Not shown, as the video ends with block 2: the clip #a." in film.report["notes"]

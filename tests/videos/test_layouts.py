@@ -76,6 +76,17 @@ def test_target_is_planned_in_its_new_dtype():
     assert rounded_target.peak < whole.peak
 
 
+@pytest.mark.parametrize("role", ["drafter", "target"])
+def test_pair_is_planned_in_its_wider_dtype(role):
+    """Catches: the activations of a float32 model counted at half of their bytes, as the other is in bfloat16."""
+    load = replace(pocket_options(), vram=24.0)
+    checked = check_models(FILES, load)
+    model = checked.models[role]
+    narrow = replace(model, checkpoint=replace(model.checkpoint, dtype=torch.bfloat16))
+    pair = replace(checked, models={**checked.models, role: narrow})
+    assert plan_memory(pair, load, 64, 64, REQUEST.blocks).request.dtype == "float32"
+
+
 def test_refusal_names_two_ways_to_save_memory():
     with pytest.raises(BadInput) as refusal:
         planned(0.03)

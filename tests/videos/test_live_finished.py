@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.engine.reuse import PartKeys, Reuse, Store
 from sdvg_core.loading.headers import check_models
 from sdvg_core.loading.load import load_encoder, load_models
@@ -47,6 +49,7 @@ class Loaded:
 
     def make_live(self, film: LiveFilm) -> Recording:
         engine = self.models.build(needed=frozenset({"drafter"}), block_length=3)
+        assert engine.drafter.block_frames == 3, "as the target's, though the drafter's own are of one"
         for number, _ in film.play(engine, self.embed, self.reuse, lambda: 0.0):
             if number == 2:
                 film.steering.steer(CROSS)
@@ -96,6 +99,16 @@ def test_refining_a_recording_makes_no_draft(files, context):
 
 def _shots_of(recording: Recording) -> str:
     return ",".join(map(str, recording.prompt.shots))
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_only_smaller_blocks_are_backed_up(files, frames):
+    """Catches: a block's keys and values held on the card once more, though a new draft overwrites them all."""
+    context = {"policy": "incremental", "window": 6, "sink": 3, "block_frames": frames}
+    loaded = Loaded(files, replace(OPTIONS, drafter=ModelOptions(preset="self-forcing-1.3b", **context)))
+    with patch.object(KVCache, "copy", autospec=True, side_effect=KVCache.copy) as copied:
+        loaded.make_live(live_film(REQUEST, read_prompt(BALL), loaded.headers))
+    assert copied.called == (frames < 3)
 
 
 def test_run_keeps_latents_and_predictions_alone(files):

@@ -59,6 +59,7 @@ STARTS: dict[str, tuple[Start, bool, int]] = {
     "clip after a picture": (LatentStart(clip(6), AFTER_PICTURE), False, 8),
     "locked blocks": (LockedStart(clip(3), Lead(), given_frames=0, blocks=1), False, 0),
     "locked after a picture": (LockedStart(clip(6), AFTER_PICTURE, given_frames=3, blocks=1), False, 8),
+    "locked after a clip": (LockedStart(clip(6), Lead(frames=6), 3, 1, "", LatentStart(clip(3), Lead())), False, 0),
     "locked after a short clip": (
         LockedStart(clip(6), Lead(frames=6), 3, 1, hash_tensor(clip(2)), LatentStart(clip(2), Lead())),
         False,

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from sdvg_core.__main__ import run
 from sdvg_core.causal_wan.checkpoint import load_wan
@@ -343,3 +344,11 @@ def test_digest_changes_with_each_weight(files):
         assert weight_digest(tree) == whole
         flat[[0, 1]] = flat[[1, 0]].clone()
         assert weight_digest(tree) != whole, "two weights have changed places"
+
+
+def test_digest_is_taken_of_two_bytes():
+    """As of a score's bias in half precision. Catches: words of four bytes where there are fewer."""
+    layer = nn.Linear(3, 1, dtype=torch.float16)
+    before = weight_digest(layer)
+    layer.bias.data += 1
+    assert weight_digest(layer) != before
