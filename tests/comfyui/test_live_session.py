@@ -89,6 +89,23 @@ def test_recording_makes_the_sessions_film(parts, steered):
     assert [event["edition"] for event in events] == [0, *[1] * 6]
 
 
+def test_blocks_bring_what_they_record(parts, steered):
+    """What a page needs if the server goes. Catches: words that *again* threw away; the same words twice."""
+    steered(
+        {
+            2: [{"act": "prompt", "text": "a blue ring"}],
+            4: [{"act": "again", "block": 2}],
+            5: [{"act": "end"}],
+        }
+    )
+    recorded = play_session(session_job(parts, seed=5), 12)
+    events = newest_session().events
+    brought = {event["number"]: event["recorded"] for event in events if "recorded" in event}
+    values = {name: value for name, value in recorded.values.items() if name != "blocks"}
+    assert brought == {1: {"text": "1: a red ball", "seed": 5, "takes": ""}, 2: values}
+    assert values["takes"] == "2:2"
+
+
 def test_prompt_with_other_bits_is_named(parts, steered):
     """Catches: a recording whose blocks are made again, and nobody says that a prompt was encoded otherwise."""
     steered({3: [{"act": "prompt", "text": "a blue ring"}], 5: [{"act": "end"}]})

@@ -17,6 +17,10 @@ def of_full_strength(at: Callable[..., Any]) -> Any:
     return lambda clip, span: replace(at(clip, span), strength=1.0)
 
 
+def without_recorded(block: Callable[..., None]) -> Any:
+    return lambda *arguments, recorded=None, **more: block(*arguments, **more)
+
+
 MISTAKES = {
     "ComfyUI's positions begin anew in every block": Mistake(
         "comfyui/test_host_model.py::test_our_forward_equals_comfyuis_causal_forward[float32]",
@@ -42,6 +46,11 @@ MISTAKES = {
         "comfyui/test_live_session.py::test_recording_makes_the_sessions_film",
         "sdvg_pack.nodes.live._values",
         lambda values: lambda *arguments: {**values(*arguments), "takes": ""},
+    ),
+    "a page hears what a session records at its end alone": Mistake(
+        "comfyui/test_live_session.py::test_blocks_bring_what_they_record",
+        "sdvg_pack.nodes.page.progress.NodeProgress.block",
+        without_recorded,
     ),
     "a session makes all that it can": Mistake(
         "comfyui/test_steering_page.py::test_no_more_is_made_than_a_page_plays",
