@@ -18,7 +18,7 @@ from .protocol import ANCHOR_ONLY, DRAFT_ONLY, TARGET_ONLY, Configuration
 Array = npt.NDArray[np.float64]
 Record = dict[str, Any]
 NumberOf = Callable[[Record], float]
-RESAMPLES = 8000
+RESAMPLES = 12_000
 LEVEL = 0.95
 ENOUGH = 10
 """Prompts. The interval of fewer is far too narrow, so none is given, and nothing is claimed."""

@@ -18,7 +18,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.settings.request import STRENGTHS
 
 WITHIN = 0.06
-DRAWS = 8000
+DRAWS = 16_000
 TARGET, FAST, DRAFT = "target-only", "anchor-only", "draft-only"
 TEXT = PAGE.read_text(encoding="utf-8")
 
