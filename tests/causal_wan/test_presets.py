@@ -1,6 +1,7 @@
 """Presets are what their authors say, and a file whose name is known leads to its own."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,8 @@ def test_unknown_preset_is_refused_with_all_names():
 def test_size_suggests_the_preset():
     assert guess_preset(WAN_1_3B).name == "self-forcing-1.3b"
     assert guess_preset(WAN_14B).name == "krea-14b"
+    with pytest.raises(BadInput, match=re.escape("of 0.35B (7 blocks of width 1536); name one")):
+        guess_preset(replace(WAN_1_3B, num_layers=7))
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,10 @@ def mark(form: str, **changes: object) -> torch.Tensor:
             ("w4a8", {"comfy_quant": mark("w4a8", group_size=size)}, "groups of")
             for size in (0, 1, 24, 16.0, None, True)
         ),
-        ("w4a8", {"weight": torch.zeros(128, 0, dtype=torch.int8)}, "is no asym_w4a8_int8"),
+        *(
+            ("w4a8", {"weight": torch.zeros(128, columns, dtype=torch.int8)}, "is no asym_w4a8_int8")
+            for columns in (0, 65)
+        ),
     ],
 )
 def test_parts_that_misfit_are_refused(form, changes, word, tmp_path):

@@ -281,9 +281,11 @@ def test_impossible_control_is_refused(more, keyword, words, tmp_path, capsys):
 
 
 def test_module_of_no_models_width_is_refused(words, tmp_path, capsys):
-    module = tmp_path / "other.safetensors"
-    save_file({"vace_patch_embedding.weight": torch.zeros(8, 96, 1, 2, 2)}, module)
-    message = refused(capsys, [*words[:-2], str(module), "--output", str(tmp_path / "out")])
+    """Catches: of two modules, the second one's name."""
+    modules = [tmp_path / "other.safetensors", tmp_path / "third.safetensors"]
+    for width, module in zip((8, 16), modules, strict=True):
+        save_file({"vace_patch_embedding.weight": torch.zeros(width, 96, 1, 2, 2)}, module)
+    message = refused(capsys, [*words[:-2], *map(str, modules), "--output", str(tmp_path / "out")])
     assert "other.safetensors is for a width of 8" in message
 
 

@@ -95,13 +95,16 @@ def test_cards_are_the_same_after_a_reload(page):
 
 
 def test_footage_has_cards_among_the_shots(page):
-    """Catches: a line of footage that the cards lose, a clip's new name that its shot does not know."""
+    """Catches: a line of footage that the cards lose, a clip's new name that its shot does not know.
+
+    And of one that is taken away, the clip behind it too.
+    """
     kinds = [kind.split()[-1] for kind in page["clips"]["kinds"]]
     assert kinds == ["afresh", "sdvg-clip", "afresh", "sdvg-add"]
     named = "a sea\n3 clip #sky:\n3 fresh #b from #sky: fog"
     cut = "a sea\n3 clip #sky 1.5-4:\n3 fresh #b from #sky: fog"
     moved = "a sea\n3 fresh #b: fog\n7 clip #sky 1.5-4:"
-    assert page["clips"]["texts"] == [named, named, cut, cut, moved, cut, "a sea\n3 fresh #b: fog"]
+    assert page["clips"]["texts"] == [named, named, cut, cut, moved, cut, "a sea\n3 clip #c:\n3 fresh #b: fog"]
 
 
 def test_moved_shots_keep_their_pictures(page):

@@ -168,6 +168,12 @@ def test_run_up_to_a_block_makes_its_shot_alone(parts, film, until, numbers):
     assert torch.equal(latents, film.shots[key][:, :, : latents.shape[2]])
 
 
+def test_run_up_to_no_block_names_all_shots(parts):
+    """Catches: of those that may be chosen, the last shot's alone."""
+    with pytest.raises(BadInput, match="the run makes blocks 1 to 2 and 3 to 5 and 6 to 8; choose one of these"):
+        run_job(film_job(parts, until_block=9))
+
+
 def test_run_up_to_a_block_makes_all_origins(parts):
     """Catches: the shot that it begins from made without the one that this one begins from."""
     text = "a red ball\n2 fresh #b from #0: a blue ring\n3 fresh #d: fog\n4 fresh #c from #b: a green box"

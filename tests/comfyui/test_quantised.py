@@ -155,8 +155,9 @@ def test_four_bits_are_refused_by_an_older_comfyui(tmp_path):
         load_checkpoint(str(tmp_path / "w4a8.safetensors"), "default", get_preset("custom"))
 
 
-def test_fp8_of_a_quantised_file_is_refused(tmp_path):
+@pytest.mark.parametrize("weight_dtype", [name for name in files.WEIGHT_DTYPES if name != "default"])
+def test_fp8_of_a_quantised_file_is_refused(weight_dtype, tmp_path):
     """Catches: a choice that has no effect, unsaid."""
     path = write(tmp_path / "q.safetensors", HERE[0])
     with pytest.raises(BadInput, match="int8 already"):
-        load_checkpoint(str(path), "fp8_e4m3fn", get_preset("custom"))
+        load_checkpoint(str(path), weight_dtype, get_preset("custom"))

@@ -462,3 +462,21 @@ def test_pictures_on_the_screen_are_never_dropped(modules):
     console.log(JSON.stringify([shown, hidden, there(film)]));
     """
     assert run_node(modules, PAGE + program) == [[9, 9, 82], 0, 9]
+
+
+# What the square of a block says that begins a shot: of one that is locked, and of one that was made.
+SHOT_BEGUN = """
+globalThis.i18n = { en: {} };
+const { sentenceOf } = await import("./strip_sentences.js");
+const join = { brightness: 3, contrast: 2, usual_brightness: 1, usual_contrast: 1, from_first: 4 };
+const said = ["given", "kept"].map((outcome) => {
+  const event = { outcome, seconds: 1 };
+  return sentenceOf({ number: 4, of: 9, event, join, letter: "r", take: 1, kept: outcome === "given" });
+});
+console.log(JSON.stringify(said));
+"""
+
+
+def test_square_says_how_its_shot_begins(modules):
+    """Catches: no word of the join to a shot of which only the rest was made anew."""
+    assert [said.count("join") for said in run_node(modules, SHOT_BEGUN)] == [1, 1]

@@ -17,6 +17,7 @@ from sdvg_core.settings.load import split_strength
 from sdvg_core.settings.request import (
     DIRECTION_LETTERS,
     LEAST_SHARE,
+    MOST_BLOCKS,
     MOST_TAKES,
     STRENGTHS,
     Shot,
@@ -191,7 +192,7 @@ def shown(name: str, place: tuple[int, str]) -> ShownClip:
 
 CLIPS = st.dictionaries(
     st.from_regex("#[a-z0-9]{1,12}", fullmatch=True).filter(lambda name: name != "#0"),
-    st.tuples(st.integers(0, BLOCKS), st.just("") | PARTS),
+    st.tuples(st.integers(0, BLOCKS) | st.just(MOST_BLOCKS - 1), st.just("") | PARTS),
     max_size=4,
 ).map(lambda named: sorted(starmap(shown, named.items()), key=lambda clip: clip.start))
 

@@ -11,12 +11,17 @@ from PIL import Image, ImageColor
 from sdvg_core.report.picture import (
     DARK,
     FONT_SIZE,
+    KEY_WIDTH,
     LIGHT,
     LINE_HEIGHT,
+    MARGIN,
     NOTE_LINES,
+    PICTURE_WIDTH,
     SCALE,
     Pen,
+    _key_rows,
     _score_keys,
+    _strip_keys,
     _ticks,
     drawable,
     fitted,
@@ -98,6 +103,17 @@ def test_each_outcome_has_its_letter_and_colour():
     outcomes = [outcome_of(record(decision)) for decision in of_every_reason()]
     assert set(outcomes) == set(Outcome)
     assert len(set(OUTCOME_LETTERS.values())) == len(set(OUTCOME_COLOURS.values())) == len(Outcome)
+
+
+def test_keys_stand_beside_each_other():
+    """In rows as wide as the picture. Catches: a key that is drawn over the one before."""
+    rows = _key_rows(_strip_keys([record(decision) for decision in of_every_reason()], ["#a"]))
+    assert sum(map(len, rows)) == len(Outcome) + 1
+    for row in rows:
+        ends = [x + KEY_WIDTH + font(FONT_SIZE).getlength(words) for x, words, _ in row]
+        assert all(end < x for end, (x, *_) in zip(ends, row[1:], strict=False))
+        assert row[0][0] == MARGIN
+        assert ends[-1] < PICTURE_WIDTH
 
 
 @pytest.mark.parametrize("frames", [[math.nan] * 9, [-math.inf, 0.0], [3e38]])

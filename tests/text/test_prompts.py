@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import pytest
 
 from sdvg_core.errors import BadInput
-from sdvg_core.settings.request import Shot, ShownClip, Strength, read_clips, read_strengths
+from sdvg_core.settings.request import (
+    Shot,
+    ShownClip,
+    Strength,
+    read_clips,
+    read_shots,
+    read_strengths,
+    read_takes,
+)
 from sdvg_core.text.prompts import clean_prompt, notes_on_starts, prompt_lines, read_prompt
 
 
@@ -197,6 +206,20 @@ def test_impossible_clip_is_refused(text, fault):
 def test_clips_of_a_request_are_read_or_refused(text):
     with pytest.raises(BadInput):
         read_clips(text)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "wrong"),
+    [
+        (read_shots, "1:#0,4:k3f,7:#c", "4:k3f"),
+        (read_clips, "4:#a,7:b,9:#c", "7:b"),
+        (partial(read_takes, blocks=9), "6:2, 8-3, 9:2", "8-3"),
+    ],
+)
+def test_refusal_quotes_the_part_that_is_wrong(read, text, wrong):
+    """Catches: the beginning of a long list, in which the part may not be."""
+    with pytest.raises(BadInput, match=f" is '{wrong}'; write for example "):
+        read(text)
 
 
 # --- cleaning

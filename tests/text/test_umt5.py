@@ -158,7 +158,7 @@ def test_overlong_prompt_keeps_its_end_token(words, released, logged):
     assert len(whole) > 600
     ids = tokenizer.ids(LONG, 512)
     assert ids == [*whole[:511], tokenizer.pieces.eos_id()]
-    assert f"{len(whole) + 1} tokens" in logged.getvalue()
+    assert f"has {len(whole) + 1} tokens; the last {len(whole) - 511} are ignored" in logged.getvalue()
     assert load_umt5(released).encode(LONG)[0, 511].any()
 
 

@@ -45,6 +45,13 @@ def test_an_argument_of_another_type_is_refused(call, value, tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["models", "out", "say"])
+def test_refusal_names_the_argument(name):
+    """Catches: another one than the one that is wrong."""
+    with pytest.raises(BadInput, match=f"^{name} is 7; give a "):
+        make(PROMPT, **{name: 7})
+
+
 @pytest.mark.parametrize("value", ["", [], "other"])
 def test_value_that_is_no_preset_is_refused(value, tmp_path):
     """Catches: an empty preset that runs the default one."""

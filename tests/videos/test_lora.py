@@ -90,6 +90,8 @@ def wrong_loras(checkpoint) -> dict[str, tuple[dict[str, torch.Tensor], type[Bad
     turned = {f"{ffn}.lora_down.weight": up.T, f"{ffn}.lora_up.weight": down.T}
     deeper = {name.replace("blocks.1", "blocks.77"): x for name, x in tensors.items() if "blocks.1" in name}
     small = {name: torch.ones(RANK, RANK) for name in tensors if "alpha" not in name}
+    bias = "diffusion_model.blocks.1.ffn.0.bias"
+    of_bias = {f"{bias}.lora_down.weight": torch.ones(RANK, 1), f"{bias}.lora_up.weight": up[:, :RANK]}
     half = {name: x for name, x in tensors.items() if "up" not in name}
     of_q = {name: x for name, x in tensors.items() if name.startswith(q)}
     ones = torch.ones(2)
@@ -102,6 +104,11 @@ def wrong_loras(checkpoint) -> dict[str, tuple[dict[str, torch.Tensor], type[Bad
             {**of_q, f"{q}.dora_scale": ones},
             OtherModel,
             "does not fit blocks.0.self_attn.q.weight",
+        ),
+        "a bias with lengths": (
+            {**of_bias, f"{bias}.dora_scale": up[:, 0]},
+            OtherModel,
+            "does not fit blocks.1.ffn.0.bias",
         ),
         "two changes": ({**tensors, f"{q}.diff": ones}, BadInput, "changes blocks.0.self_attn.q.weight twice"),
         "two spellings": ({**tensors, **other_q}, BadInput, r"twice \(.*\.q\..*to_q"),

@@ -92,7 +92,7 @@ function look(page) {
   }, SAMPLER);
 }
 
-/** Footage as cards: named, cut, moved and taken away; a part that is none; and one step undone. */
+/** Footage as cards: named, cut, moved, and taken away before another; a part that is none; and one step undone. */
 async function editClips(page) {
   const clip = page.locator(".sdvg-clip >> nth=0");
   const text = async () => {
@@ -115,7 +115,10 @@ async function editClips(page) {
   const texts = [await fill(0, "sky"), await fill(1, "1.5"), await fill(2, "4"), await fill(2, "1"), await pick("move later")];
   await page.evaluate(() => document.activeElement.blur());
   await page.keyboard.press("Control+z");
-  texts.push(await text(), await pick("remove"));
+  texts.push(await text());
+  await page.evaluate(write, [SAMPLER, "a sea\n3 clip #sky:\n3 clip #c:\n3 fresh #b from #sky: fog", 6]);
+  await quiet(page, 500);
+  texts.push(await pick("remove"));
   return { kinds, texts };
 }
 
