@@ -251,6 +251,14 @@ def test_run_takes_as_long_as_its_blocks(changes, seconds):
     assert seconds_of(guess, (wanted,), trace.asked, events, None, []) is None
 
 
+def test_directions_of_a_later_shot_take_their_seconds():
+    """Catches: a direction looked for in the first shot, so that the block made there tells the seconds."""
+    film = (asked(blocks=2, directions="dd"), asked(key="#b", blocks=2, directions="tt", start=2, place=1))
+    draft = {"outcome": "drafted_unseen", "seconds": 1, "decode": 0.0, "reused": False}
+    events = [draft, draft, draft, {**draft, "outcome": "target_unseen", "seconds": 4}]
+    assert seconds_of(Forecast(answers="sscc"), film, film, events, 0.0, []) == 4 + 4
+
+
 def test_kept_pixels_take_no_seconds():
     """Of a film, as many blocks as are decoded at the end of a run that changes none. Catches: all that stay."""
     events = [{"outcome": "forced", "seconds": 4, "decode": 0.25, "reused": False}] * 6
