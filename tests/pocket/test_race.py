@@ -15,9 +15,12 @@ from sdvg_core.pocket import race
 from sdvg_core.pocket.race import (
     ASKED,
     AUTHOR_COLOURS,
+    CELLS,
     EDGE,
     LANE_SIDE,
     LEAST_SECONDS,
+    LEGEND,
+    RESULT,
     RESULT_SECONDS,
     TITLE,
     Lane,
@@ -90,6 +93,16 @@ def test_strip_fills_by_author():
         left = EDGE + place * (LANE_SIDE + EDGE)
         colours = (picture[0, :, row, [left + 20, left + 300]] * 255).round().int().T.tolist()
         assert colours == [list(ImageColor.getrgb(AUTHOR_COLOURS[author]))] * 2
+
+
+def test_marks_of_the_key_are_level_with_their_words():
+    """Before a block is made, which has the same colours. Catches: the upper half of a mark."""
+    picture = next(race_frames((lane(1.0), lane(1.0, FORCED)), "x", FPS))[0]
+    for colour in AUTHOR_COLOURS.values():
+        is_mark = ((picture * 255).round().permute(1, 2, 0) == torch.tensor(ImageColor.getrgb(colour))).all(dim=2)
+        rows = is_mark.any(dim=1).nonzero()
+        middle = ASKED + TITLE + LANE_SIDE + CELLS + RESULT + LEGEND / 2
+        assert float(rows[0] + rows[-1]) / 2 == middle
 
 
 def words_of_race(monkeypatch, lanes: tuple[Lane, ...]) -> list[list[str]]:
