@@ -163,6 +163,12 @@ def test_directions_are_taken_as_people_type_them():
         Sampler.validate_inputs(drafter=None, blocks=3, directions="T?d")
 
 
+def test_two_wired_starts_are_refused_in_the_queue():
+    """Catches: models that are loaded for a run which is refused."""
+    with pytest.raises(BadInput, match="two starts"):
+        Sampler.validate_inputs(drafter=None, continue_from=None, start_image=None)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_pictures_of_any_precision_are_read_alike(dtype):
     """The kind: a dtype that no node of ComfyUI's gives, and another pack's may. Catches: a trace for bfloat16."""
