@@ -115,6 +115,8 @@ def test_every_quantised_form_of_the_host_is_taken(form, parts, tmp_path):
     with torch.inference_mode():
         theirs, ours = self_check._layer(patcher, torch.bfloat16)
     assert torch.equal(theirs, ours)
+    stepped = self_check._compared(patcher, "a step", (torch.float16,), lambda dtype: (theirs, 1.03 * ours))
+    assert stepped["float16"] == pytest.approx(0.03, abs=1e-3)
 
 
 def test_layers_without_float32_are_compared_in_their_dtype(tmp_path):
