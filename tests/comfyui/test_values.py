@@ -156,8 +156,9 @@ def test_inputs_of_another_option_are_logged(logged):
 
 
 def test_directions_are_taken_as_people_type_them():
-    """Over the API: capital letters and blanks between them; what is no letter is refused as before."""
+    """Over the API: capital letters and blanks, or no more; what is no letter is refused as before."""
     assert Sampler.validate_inputs(drafter=None, blocks=3, directions=" T .\nd ")
+    assert Sampler.validate_inputs(drafter=None, blocks=3, kept_blocks=" \n")
     assert plain("T. d") == "t.d"
     with pytest.raises(BadInput, match="unknown letters"):
         Sampler.validate_inputs(drafter=None, blocks=3, directions="T?d")
