@@ -104,6 +104,12 @@ def test_value_that_no_widget_holds_is_refused(node, values, words):
         check_values(node.define_schema().inputs, values)
 
 
+def test_null_for_a_needed_widget_is_refused():
+    """As over the API. Catches: a trace for an argument that is missing."""
+    with pytest.raises(BadInput, match="prompt is nothing, not a STRING"):
+        PocketModels.execute(prompt=None)
+
+
 def prompt_of(text):
     return (PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], text),)
 
