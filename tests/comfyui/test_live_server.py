@@ -114,6 +114,7 @@ def test_junk_is_answered_with_a_sentence(server, session):
     assert status_of(server, b'{"run": "%s", "act": "play", "at": %s}' % (run.encode(), b"9" * 400)) in (200, 429)
     assert status_of(server, b"{}", {"Content-Type": "application/json; charset=none"}) == 400
     assert status_of(server, json.dumps({"run": run, "act": "prompt", "text": "x" * 300_000}).encode()) == 413
+    assert status_of(server, [b"{}"]) == 413, "its length is not stated"
     time.sleep(1)
     assert status_of(server, json.dumps({"run": run, "act": "prompt", "text": "x" * 20_001}).encode()) == 400
     assert server.steer(run, "prompt", text="A blue ring moving up")["block"]
