@@ -63,6 +63,8 @@ def test_session_is_steered_over_http(server, session):
     assert recording["text"].splitlines()[1].startswith(f"{block}: ")
     graph = {f"sampler__{name}": recording[name] for name in ("seed", "takes", "blocks")}
     graph |= {"sampler__live": False, "pocket__prompt": recording["text"]}
+    [begun] = done.outputs[SAMPLER]["sdvg_run"]
+    assert begun["signature"]["all"] == server.ask("/sdvg/runs", change(prompt, **graph))["asked"][SAMPLER]["all"]
     drafts = {"router__policy": "first", "router__policy__target_blocks": 0, "router__policy__handover_steps": 2}
     again = server.make(change(prompt, **graph, **drafts))
     assert torch.equal(server.latents(done), server.latents(again))

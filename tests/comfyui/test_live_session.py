@@ -123,6 +123,7 @@ def test_fault_keeps_what_was_made(parts, steered, monkeypatch):
         "A fault ended the session, and what was made is kept: the encoder returned NaN."
     )
     assert newest_session().done["recording"] == recorded.values
+    assert not newest_session().done["failed"]
     made = SamplerRun(recorded.job)
     assert [record.reused for record in made.report.blocks] == [True, True]
     assert newest_session().done["why"] in made.report.notes
