@@ -128,6 +128,13 @@ def test_cost_grows_with_the_blocks(monkeypatch):
     assert costs == [f"{cost} of the cost" for cost in ("0%", "5%", "15%", "25%", "25%")]
 
 
+@pytest.mark.parametrize(("seconds", "slowed"), [(1.0, "Slowed 2.7 times."), (4.0, "Cost: ")])
+def test_slowed_race_says_so(monkeypatch, seconds, slowed):
+    """Catches: a race at its own speed, said to be slowed."""
+    [first, *_] = words_of_race(monkeypatch, (lane(seconds),))
+    assert next(text for text in first if "Cost: " in text).startswith(slowed)
+
+
 @pytest.mark.parametrize("placed", [0.5, math.nan])
 def test_result_says_cost_and_likeness(monkeypatch, placed):
     """Catches: a share of no frames, written as a number."""
