@@ -285,7 +285,7 @@ def walk(asked: Asked, memory: EarlierRuns, begun: Course) -> Iterator[Course]:
             is_lost |= new
             if asked.restyles and own_answers != {STAYS}:
                 other_answers, known, _ = _look_up(replace(block, as_if_longer=True), branch.past, memory)
-                answers |= other_answers if known else set()  # by the Wan VAE, they are the same latents
+                answers |= other_answers
                 after |= known
         branches = after
         answer = answers.pop() if len(answers) == 1 else MAY_CHANGE

@@ -191,7 +191,7 @@ class _Graph:
         if not texts:
             return []
         (read,) = texts
-        starts = sorted({at for at, _ in (*read.entries, *read.strengths)})
+        starts = {at for at, _ in (*read.entries, *read.strengths)}
         # A line's own words alone, whatever others there are.
         parts: list[Mapping[int, object]] = [
             dict(read.entries),

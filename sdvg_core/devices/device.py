@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from .. import __version__
-from ..errors import BadInput, first_line
+from ..errors import BadInput, count, first_line
 from ..settings.execution import AUTO, DTYPE_NAMES, check_device_name
 from ..settings.load import LoadOptions
 
@@ -173,7 +173,7 @@ def device_line(device: str, dtype: str | None, threads: int | None = None) -> s
     if checked.type == "cuda":
         return f"device: {checked} ({torch.cuda.get_device_name(checked)}), {stored}"
     threads = threads or torch.get_num_threads()
-    return f"device: {checked} ({processor()}), {stored}, {threads} thread{'s' if threads > 1 else ''}"
+    return f"device: {checked} ({processor()}), {stored}, {count(threads, 'thread')}"
 
 
 def versions_on(device: str) -> dict[str, str]:

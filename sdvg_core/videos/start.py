@@ -115,7 +115,7 @@ class LatentStart(Start):
         return replace(self.begun, frames=block_frames if held else frames, picture=frames == 1)
 
     def encoded(self, lead: Lead) -> tuple[str, ...]:
-        return ("a clip shorter than a block",) if lead.picture or lead.frames > self.clip.shape[2] else ()
+        return ("a clip shorter than a block",) if lead.frames > self.clip.shape[2] else ()
 
     def padding(self, plan: RunPlan, stride: int) -> int:
         return stride * max(plan.lead.start_image_frames - 1, self._held(plan), 0)

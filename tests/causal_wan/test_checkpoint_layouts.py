@@ -357,6 +357,11 @@ def stored_as(dtype, share: int = 1):
         (stored_as(torch.uint8), None, f"another quantisation, in {LINEARS[0]}"),
         (stored_as(torch.uint8, share=2), None, "another quantisation"),
         ({**fp8_state(), f"{LAYERS[0]}.weight_scale": torch.ones(128, 4)}, None, "not one number or one a row"),
+        (
+            {**fp8_state(), f"{LAYERS[0]}.weight_scale": torch.ones(1).to(torch.float8_e4m3fn)},
+            None,
+            "scale is float8_e4m3fn",
+        ),
         # Dropping it would give another model; so would multiplying a weight that was scaled already.
         (
             {**random_state(dtype=torch.bfloat16), f"{LAYERS[0]}.scale_weight": torch.tensor(0.5)},

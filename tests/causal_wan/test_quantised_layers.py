@@ -243,9 +243,9 @@ def test_parts_that_misfit_are_refused(form, changes, word, tmp_path):
     assert word in str(refusal.value)
 
 
-@pytest.mark.parametrize("size", [4, 64])
+@pytest.mark.parametrize("size", [0, 4, 64])
 def test_rotation_of_a_file_is_read(size, tmp_path):
-    """Also where we would have made another. Catches: a file of another program refused."""
+    """Also where we would have made another, or with none. Catches: a file of another program refused."""
     state = changed(quantised_state("int8"), comfy_quant=mark("int8", convrot_groupsize=size))
     checkpoint = open_wan(save(tmp_path / "q.safetensors", state))
     assert checkpoint.quantisation.layers[Q].rotation == size

@@ -235,6 +235,7 @@ def test_racing_videos_equal_those_made_alone(tmp_path, monkeypatch):
         assert main([*of, *words, "--output", str(out)]) == 0
         frames = codec.decode(load_latents(out / "latents.safetensors").latents)[0][0]
         assert torch.equal(frames, raced[title])
+    assert report(tmp_path / "demo")["notes"] == report(tmp_path / "Both")["notes"]
     scene = parse(DEFAULT_PROMPT)
     last_blocks = [float(judge(frames, scene).quality[9:].mean()) for frames in raced.values()]
     assert [row["last_block_quality"] for row in figures] == last_blocks

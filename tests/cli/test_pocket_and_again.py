@@ -124,6 +124,16 @@ def test_options_change_what_a_report_states(clip, tmp_path, capsys):
     assert f"Not the video of {clip}: {changes}" in capsys.readouterr().out
 
 
+def test_shots_of_a_budget_are_made_again_by_one(clip, tmp_path, capsys):
+    """Catches: a budget refused with the advice to give it."""
+    values = report(clip)
+    values["settings"]["shots"] = [{"route": {}}]
+    (tmp_path / "report.json").write_text(json.dumps(values), encoding="utf-8")
+    again = ["generate", "--from", str(tmp_path / "report.json"), "--output", str(tmp_path / "again")]
+    assert "add the same --budget" in refused(capsys, again)
+    assert main([*again, "--budget", "0.9"]) == 0
+
+
 def test_private_report_needs_its_prompt(clip, tmp_path, capsys):
     private = ["--private", "--output", str(tmp_path / "private")]
     assert main(["generate", "--from", str(clip), *private]) == 0

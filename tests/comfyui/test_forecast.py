@@ -5,7 +5,7 @@ import random
 import pytest
 from comfy_page import call, write_modules
 from forecasting import STARTS, events_of, run_as_forecast, starting
-from running_server import GONE, POCKET, ROUTER, SAMPLER, Refused, change, pocket
+from running_server import GONE, POCKET, ROUTER, SAMPLER, Refused, change, node, pocket
 from sdvg_pack.nodes.page.answers import refusals
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.sdvg_core.settings.request import TWO_STARTS
@@ -208,6 +208,16 @@ def test_two_starts_are_named_before_the_run():
     assert refusals(prompt, SpeculativeSampler.validate_inputs) == {SAMPLER: TWO_STARTS}
     prompt["begin"]["inputs"] = {"use_as": "first frame", "clips.clip1": ["clip", 0]}
     assert refusals(prompt, SpeculativeSampler.validate_inputs) == {}
+
+
+def test_key_of_two_prompts_is_named_before_the_run():
+    """Each prompt has it once. Catches: a forecast of a film that is then refused."""
+    prompt = pocket(sampler__prompt_schedule=["later", 0])
+    prompt[POCKET]["inputs"]["prompt"] += "\n2 fresh #a: a red ring"
+    words = node("SDVGPrompt", clip=[POCKET, 4], text="a storm\n5 fresh #a: fog")
+    later = node("SDVGPromptSchedule", from_block=4, conditioning=["words", 0])
+    (sentence,) = refusals(prompt | {"words": words, "later": later}, SpeculativeSampler.validate_inputs).values()
+    assert sentence.startswith("two shots have the key #a")
 
 
 @pytest.mark.parametrize(

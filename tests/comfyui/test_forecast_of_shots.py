@@ -106,17 +106,17 @@ def test_pictures_of_shots_that_changed_places_are_old(server):
 
 
 def test_direction_counts_the_blocks_of_the_film(server):
-    """`t` makes a block with all steps, and the route with half of them.
+    """`t` makes a block with all steps, and the route with half of them, but for a shot's first block.
 
-    Catches: a later shot that is taken for one made by the directions of the first.
+    Catches: a later shot that is taken for one made by the directions of the first, or in the middle of a route.
     """
     route = {"router__policy": "always-target", "router__policy__handover": 0, "router__policy__target_steps": 2}
     cards = [Card("#0", WORDS[0], (1,)), Card("#a", WORDS[1], (1, 1))]
     film = change(prompt_of(pocket(sampler__seed=SEED), cards, 0), **route)
-    directed = change(film, sampler__directions=".t.")
+    directed = change(film, sampler__directions="..t")
     run = events_of(server, directed)[0]["run"]
     assert forecast_of(server, directed, run)["blocks"] == "sss"
-    assert forecast_of(server, change(film, sampler__directions=".tt"), run)["blocks"] == "ssc"
+    assert forecast_of(server, film, run)["blocks"] == "ssc"
 
 
 def test_other_part_of_a_clip_changes_the_shot_after(server):

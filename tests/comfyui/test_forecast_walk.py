@@ -1,5 +1,7 @@
 """The forecast of the next run by itself, walked block by block from what earlier runs left."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from sdvg_pack.nodes.page.asked import Asked, Trace
@@ -249,6 +251,25 @@ def test_run_takes_as_long_as_its_blocks(changes, seconds):
     guess = forecast_film((wanted,), trace, memory)
     assert seconds_of(guess, (wanted,), trace.asked, events, 0.0, []) == pytest.approx(seconds)
     assert seconds_of(guess, (wanted,), trace.asked, events, None, []) is None
+
+
+def test_pictures_after_another_start_are_old():
+    """Those of the first shot, as the others begin afresh. Catches: a new picture that stands over older blocks."""
+    film = (asked(blocks=2, directions="dd"), asked(key="#b", blocks=2, directions="dd", start=2, place=1))
+    trace = Trace("a", film, dict.fromkeys(range(1, 5), decision("drafted_unseen", None, ())))
+    memory = EarlierRuns()
+    memory.learn(trace, AT_HAND)
+    begun = {**SIGNATURE, "rest": "with a picture", "start": "a picture"}
+    other = tuple(replace(shot, signature={**shot.signature, **begun}) for shot in film)
+    assert forecast_film(other, trace, memory) == Forecast(answers="cccc", old=(1, 2))
+
+
+def test_directions_of_a_later_shot_take_their_seconds():
+    """Catches: a direction looked for in the first shot, so that the block made there tells the seconds."""
+    film = (asked(blocks=2, directions="dd"), asked(key="#b", blocks=2, directions="tt", start=2, place=1))
+    draft = {"outcome": "drafted_unseen", "seconds": 1, "decode": 0.0, "reused": False}
+    events = [draft, draft, draft, {**draft, "outcome": "target_unseen", "seconds": 4}]
+    assert seconds_of(Forecast(answers="sscc"), film, film, events, 0.0, []) == 4 + 4
 
 
 def test_kept_pixels_take_no_seconds():

@@ -320,6 +320,10 @@ JUNK = [
             ([FRAME], [MASK], ["x"]),
         )
     ),
+    *(
+        (dict(zip(VACE_KEYS, ([FRAME], [MASK], [strength]), strict=True)), f"the control's strength is {strength}")
+        for strength in (10.5, -0.5, float("nan"))
+    ),
     *(({"sdvg_later": junk}, LATER) for junk in ("x", ("x",))),
     *(
         ({"sdvg_strengths": (junk,)}, STRENGTHS)

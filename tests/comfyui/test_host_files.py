@@ -139,6 +139,7 @@ def test_wired_model_gets_the_preset_of_its_loader(files):
     custom = {"preset": "custom", "block_frames": 1, "policy": "incremental"}
     assert preset_of(load_by_node(model=model, preset=custom)).block_frames == 1
     assert preset_of(load_by_node(model=model, preset={"preset": "causal-forcing"})).context.flush
+    assert preset_of(load_by_node(model=loaded, preset={"preset": "auto"})).name == "longlive-1.0"
     assert origin_of(model).preset is None
 
 

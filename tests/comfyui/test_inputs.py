@@ -244,9 +244,12 @@ def test_sound_of_the_frames_is_an_output(video_and_sound, use, tmp_path):
     assert torch.equal(sound["waveform"], whole["waveform"][..., :samples])
 
 
-def test_first_frame_has_no_sound(tmp_path):
+def test_first_frame_of_a_video_comes_alone(tmp_path):
+    """Catches: a note on a batch of pictures, where a video was wired in; its sound."""
     video, _, _ = file_with_sound(tmp_path)
-    assert StartNode.execute(use_as=USES["first frame"], video=video).args[1] is None
+    start, sound = StartNode.execute(use_as=USES["first frame"], video=video).args
+    assert len(start.images) == 1
+    assert sound is None
 
 
 @pytest.mark.parametrize("use", USES)

@@ -63,6 +63,8 @@ def test_session_is_steered_over_http(server, session):
     assert recording["text"].splitlines()[1].startswith(f"{block}: ")
     graph = {f"sampler__{name}": recording[name] for name in ("seed", "takes", "blocks")}
     graph |= {"sampler__live": False, "pocket__prompt": recording["text"]}
+    [begun] = done.outputs[SAMPLER]["sdvg_run"]
+    assert begun["signature"]["all"] == server.ask("/sdvg/runs", change(prompt, **graph))["asked"][SAMPLER]["all"]
     drafts = {"router__policy": "first", "router__policy__target_blocks": 0, "router__policy__handover_steps": 2}
     again = server.make(change(prompt, **graph, **drafts))
     assert torch.equal(server.latents(done), server.latents(again))
@@ -114,6 +116,7 @@ def test_junk_is_answered_with_a_sentence(server, session):
     assert status_of(server, b'{"run": "%s", "act": "play", "at": %s}' % (run.encode(), b"9" * 400)) in (200, 429)
     assert status_of(server, b"{}", {"Content-Type": "application/json; charset=none"}) == 400
     assert status_of(server, json.dumps({"run": run, "act": "prompt", "text": "x" * 300_000}).encode()) == 413
+    assert status_of(server, [b"{}"]) == 413, "its length is not stated"
     time.sleep(1)
     assert status_of(server, json.dumps({"run": run, "act": "prompt", "text": "x" * 20_001}).encode()) == 400
     assert server.steer(run, "prompt", text="A blue ring moving up")["block"]

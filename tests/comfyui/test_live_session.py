@@ -5,6 +5,7 @@ That a recording has the bits of its session is proved in tests/videos/test_live
 
 import zlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import comfy.model_management as mm
 import pytest
@@ -25,12 +26,14 @@ from sdvg_pack.sdvg_core.text.prompts import read_prompt
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
 
 DRAFTED = RouterValue(Route(First(0)), None)
+ENCODER = SimpleNamespace(load_device="cpu", model_size=lambda: 1)
+ELSEWHERE = SimpleNamespace(load_device="cuda:0", model_size=lambda: 1)
 
 
 def encoded(words):
     """Return the CONDITIONING of one prompt; equal words have equal embeddings."""
     embedding = torch.randn(1, 512, 32, generator=generator_of(zlib.crc32(words.encode())))
-    return with_text([[embedding, {}]], words, encoder=PromptEncoder(encoded))
+    return with_text([[embedding, {}]], words, encoder=PromptEncoder(encoded, patcher=ENCODER))
 
 
 def prompts_of(text):
@@ -119,10 +122,11 @@ def test_prompt_with_other_bits_is_named(parts, steered):
     def moved(words):
         ((embedding, _),) = encoded(words)
         shift = 2**-20 if words == "a blue ring" else 0.0
-        return with_text([[embedding + shift, {}]], words, encoder=PromptEncoder(moved))
+        return with_text([[embedding + shift, {}]], words, encoder=PromptEncoder(moved, patcher=ELSEWHERE))
 
-    fault = "The prompt from block 3 on has another embedding than in the live session with this seed, so block 3"
-    assert [note for note in finished(moved).notes if note.startswith(fault)]
+    fault = "The prompt from block 3 on has another embedding than in the live session with this seed"
+    places = "(on cpu then, on cuda:0 now), so block 3"
+    assert [note for note in finished(moved).notes if note.startswith(f"{fault} {places}")]
     assert not [note for note in finished(encoded).notes if "embedding" in note]
 
 
@@ -140,6 +144,7 @@ def test_fault_keeps_what_was_made(parts, steered, monkeypatch):
         "A fault ended the session, and what was made is kept: the encoder returned NaN."
     )
     assert newest_session().done["recording"] == recorded.values
+    assert not newest_session().done["failed"]
     made = SamplerRun(recorded.job)
     assert [record.reused for record in made.report.blocks] == [True, True]
     assert newest_session().done["why"] in made.report.notes

@@ -73,16 +73,18 @@ def test_passed_check_is_in_the_record_alone(parts):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bit_model_is_also_compared_in_float32(dtype, tmp_path):
-    """Catches: layers that ComfyUI loaded in the dtype they run in, which take no other without a cast."""
+    """Catches: layers that ComfyUI loaded in their dtype, which take no other without a cast; a cast left on."""
     patcher = load_model(tmp_path, {name: w.to(dtype) for name, w in random_weights().items()})
-    patcher.model.diffusion_model.to(dtype).patch_embedding.float()
-    for module in patcher.model.diffusion_model.modules():
+    tree = patcher.model.diffusion_model.to(dtype)
+    tree.patch_embedding.float()
+    for module in tree.modules():
         module.comfy_cast_weights = False
     patcher.set_model_compute_dtype(dtype)
     patcher.model.manual_cast_dtype = dtype
     differences = compared(patcher, dtype, torch.float32)
     assert list(differences) == [str(dtype).removeprefix("torch."), "float32"]
     assert differences["float32"] < 1e-5
+    assert not any(module.comfy_cast_weights for module in tree.modules())
 
 
 def quantised(form):
@@ -113,6 +115,8 @@ def test_every_quantised_form_of_the_host_is_taken(form, parts, tmp_path):
     with torch.inference_mode():
         theirs, ours = self_check._layer(patcher, torch.bfloat16)
     assert torch.equal(theirs, ours)
+    stepped = self_check._compared(patcher, "a step", (torch.float16,), lambda dtype: (theirs, 1.03 * ours))
+    assert stepped["float16"] == pytest.approx(0.03, abs=1e-3)
 
 
 def test_layers_without_float32_are_compared_in_their_dtype(tmp_path):

@@ -104,6 +104,12 @@ def test_value_that_no_widget_holds_is_refused(node, values, words):
         check_values(node.define_schema().inputs, values)
 
 
+def test_null_for_a_needed_widget_is_refused():
+    """As over the API. Catches: a trace for an argument that is missing."""
+    with pytest.raises(BadInput, match="prompt is nothing, not a STRING"):
+        PocketModels.execute(prompt=None)
+
+
 def prompt_of(text):
     return (PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], text),)
 
@@ -156,11 +162,18 @@ def test_inputs_of_another_option_are_logged(logged):
 
 
 def test_directions_are_taken_as_people_type_them():
-    """Over the API: capital letters and blanks between them; what is no letter is refused as before."""
+    """Over the API: capital letters and blanks, or no more; what is no letter is refused as before."""
     assert Sampler.validate_inputs(drafter=None, blocks=3, directions=" T .\nd ")
+    assert Sampler.validate_inputs(drafter=None, blocks=3, kept_blocks=" \n")
     assert plain("T. d") == "t.d"
     with pytest.raises(BadInput, match="unknown letters"):
         Sampler.validate_inputs(drafter=None, blocks=3, directions="T?d")
+
+
+def test_two_wired_starts_are_refused_in_the_queue():
+    """Catches: models that are loaded for a run which is refused."""
+    with pytest.raises(BadInput, match="two starts"):
+        Sampler.validate_inputs(drafter=None, continue_from=None, start_image=None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

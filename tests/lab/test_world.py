@@ -112,6 +112,11 @@ def test_prompt_outside_the_grammar_names_the_nearest():
     assert GRAMMAR in str(refusal.value)
 
 
+def test_direction_is_understood_by_itself():
+    """Catches: a word that counts only beside other words of the small world."""
+    assert understand("a bird goes up")[0].mover.direction == "up"
+
+
 def test_nearest_prompt_is_in_the_grammar():
     generator = random.Random(7)
     words = [word for line in GRAMMAR.splitlines() for word in line.split()] + ["söx", "ball.", "rde"]

@@ -128,7 +128,9 @@ def test_misfit_states_what_is_missing():
 
 def test_image_is_planned_in_comfyui_only():
     assert "IMAGE of 105 frames takes 0.5 GB" in plan_text(plan(24, FULL))
-    assert "IMAGE" not in plan_text(plan(24, replace(FULL, where="on the command line")))
+    text = plan_text(plan(24, replace(FULL, where="on the command line")))
+    assert text.startswith("On the command line: 1.3B drafter, 14B target, ")
+    assert "IMAGE" not in text
 
 
 # --- the command

@@ -15,9 +15,12 @@ from sdvg_core.pocket import race
 from sdvg_core.pocket.race import (
     ASKED,
     AUTHOR_COLOURS,
+    CELLS,
     EDGE,
     LANE_SIDE,
     LEAST_SECONDS,
+    LEGEND,
+    RESULT,
     RESULT_SECONDS,
     TITLE,
     Lane,
@@ -92,6 +95,16 @@ def test_strip_fills_by_author():
         assert colours == [list(ImageColor.getrgb(AUTHOR_COLOURS[author]))] * 2
 
 
+def test_marks_of_the_key_are_level_with_their_words():
+    """Before a block is made, which has the same colours. Catches: the upper half of a mark."""
+    picture = next(race_frames((lane(1.0), lane(1.0, FORCED)), "x", FPS))[0]
+    for colour in AUTHOR_COLOURS.values():
+        is_mark = ((picture * 255).round().permute(1, 2, 0) == torch.tensor(ImageColor.getrgb(colour))).all(dim=2)
+        rows = is_mark.any(dim=1).nonzero()
+        middle = ASKED + TITLE + LANE_SIDE + CELLS + RESULT + LEGEND / 2
+        assert float(rows[0] + rows[-1]) / 2 == middle
+
+
 def words_of_race(monkeypatch, lanes: tuple[Lane, ...]) -> list[list[str]]:
     """Return what is written on each picture that differs from the one before."""
     words: list[list[str]] = []
@@ -113,6 +126,13 @@ def test_cost_grows_with_the_blocks(monkeypatch):
     words = words_of_race(monkeypatch, (lane(1.0),))
     costs = [next(text for text in texts if text.endswith(" of the cost")) for texts in words]
     assert costs == [f"{cost} of the cost" for cost in ("0%", "5%", "15%", "25%", "25%")]
+
+
+@pytest.mark.parametrize(("seconds", "slowed"), [(1.0, "Slowed 2.7 times."), (4.0, "Cost: ")])
+def test_slowed_race_says_so(monkeypatch, seconds, slowed):
+    """Catches: a race at its own speed, said to be slowed."""
+    [first, *_] = words_of_race(monkeypatch, (lane(seconds),))
+    assert next(text for text in first if "Cost: " in text).startswith(slowed)
 
 
 @pytest.mark.parametrize("placed", [0.5, math.nan])

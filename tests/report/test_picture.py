@@ -129,6 +129,16 @@ def test_frame_without_a_score_is_marked(scores, marked):
     assert ("no score" in keys) == marked
 
 
+def test_key_shows_a_line_for_the_score_of_a_block():
+    """As wide as its place in the key. Catches: a dot, as if of a frame."""
+    kept = Decision(accepted=True, reason=Reason.REACHED, score=0.6, threshold=-0.7, frame_scores=(0.5, 0.7))
+    mark = dict(_score_keys([record(kept)]))["score of the block"]
+    image = Image.new("RGB", (100, 40), LIGHT.ground)
+    mark(Pen(image, LIGHT), 20, 20)
+    inked = np.flatnonzero((np.asarray(image) == ImageColor.getrgb(LIGHT.ink)).all(axis=2).any(axis=0))
+    assert (inked[0], inked[-1]) == (20, 20 + KEY_WIDTH)
+
+
 def test_cross_has_four_equal_arms():
     """Of a frame without a score. Catches: a mark that is no cross, as which the key shows it."""
     image = Image.new("RGB", (40, 40), LIGHT.ground)

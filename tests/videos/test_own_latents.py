@@ -63,7 +63,7 @@ def test_video_goes_on_from_its_own_latents(begins: str, run: Callable[..., Any]
         "picture": ("--start-image", str(tmp_path / "red.png")),
         "own key": ("--prompt", "1 fresh #k: a red ball"),
     }[begins]
-    _, given = run("given", "--blocks", "3", *words)
+    _, given = run("given", "--blocks", "1", *words)
     rest, folder = run("rest", *from_video(given))
     _, after_latents = run("after latents", *from_latents(given))
     assert "video.mp4 goes on from the latents.safetensors beside it" in notes(rest)
