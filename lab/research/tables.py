@@ -268,21 +268,22 @@ REMEMBERED = {
 """Memories by their names on the page."""
 
 
+PAIR = f"recompute{TOGETHER}deep-sink"
+"""Each model's own best memory by its look alone (lab/training/LOG.md): the drafter's, and the target's."""
+
+
 def memories(blocks: int, folder: Path) -> str:
     """Return what long clips become with each memory, beside the recomputed one."""
     ways = {
         way: {f"{way}/{memory}": f"{name}, {words}" for memory, words in REMEMBERED.items()}
         for way, name in WITH_MEMORIES.items()
     }
+    ways[WINNER.name][f"{WINNER.name}/{PAIR}"] = f"{WITH_MEMORIES[WINNER.name]}, each its own"
     table = table_of(folder / f"memories-{blocks}.csv", {name for with_each in ways.values() for name in with_each})
     lines = []
     for way, with_each in ways.items():
         lines += compared_lines(table, with_each, f"{way}/recompute", LATE)
     return markdown(head_of(LATE, REMEMBERED["recompute"]), lines)
-
-
-PAIR = f"recompute{TOGETHER}deep-sink"
-"""Each model's own best memory by its look alone (lab/training/LOG.md): the drafter's, and the target's."""
 
 
 def long_routes(blocks: int, folder: Path) -> str:

@@ -243,12 +243,14 @@ def check_differences(made, columns, cells, way, against):
         check(minus, difference, within=within, bold=True)
 
 
+EACH_ITS_OWN = "recompute+deep-sink"
 LONG_ROUTES = {"drafter": DRAFT, "balanced": "at-3@2+5", "target": TARGET}
 REMEMBERED = {
     "recomputed": "recompute",
     "window": "window",
     "deep sink": "deep-sink",
     "MemRoPE": "memrope",
+    "each its own": EACH_ITS_OWN,
 }
 
 
@@ -272,6 +274,18 @@ def test_memories_agree_with_their_rows(name):
 
 def way_of(route, memory):
     return f"{LONG_ROUTES[route]}/{REMEMBERED[memory]}"
+
+
+@pytest.mark.parametrize("name", [name for name in named_in(TEXT) if name.startswith("routes")])
+def test_long_routes_agree_with_their_rows(name):
+    """Catches: a cost of another memory's target, the difference to the stride."""
+    made, head, rows = measured_long(name)
+    whole = Measured(name.replace("routes", "memories") + ".csv").of(f"{TARGET}/deep-sink", "cost").mean()
+    against = head[3].removeprefix("minus ")
+    for route, cost, *cells in rows:
+        way = f"{LONG_ROUTES.get(route, route)}/{EACH_ITS_OWN}"
+        assert same_figure(Decimal(cost), made.of(way, "cost").mean() / whole)
+        check_differences(made, head[2::2], cells, way, f"{against}/{EACH_ITS_OWN}")
 
 
 FINISHING = {"again": "0.38 *again*", "refine-light": "0.44", "refine-medium": "0.63", "refine-strong": "0.81"}
