@@ -69,10 +69,10 @@ function onTake(run, event, key) {
  */
 function addBlock(run, event, key) {
   run.events.splice(event.number - 1, Infinity, event);
-  if (run.info.live) keepSoFar(run);
   const strip = stripOf(key);
   if (strip?.run === run) strip.grow();
   else update(key);
+  if (run.info.live) keepSoFar(run); // last, as the tab may have no room for it
 }
 
 /**
