@@ -3,7 +3,7 @@
     python -m lab.research.looks places
     python -m lab.research.looks presets --prompts 60
     python -m lab.research.looks memories-21
-    python -m lab.research.looks routes-21 --memories deep-sink
+    python -m lab.research.looks routes-21 --variants recompute+deep-sink
 
 Each look is one of MEASURED. Its rows go into docs/rows/NAME.csv one by one as they are made, and the same command
 goes on after the last; seed by seed, so that a look that was stopped early has all ways of the prompts that it has.
@@ -17,16 +17,13 @@ import random
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice, product
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-import torch
 from filelock import FileLock
-from torch import Tensor
 
 from lab.rows import APPEND
 from sdvg_core.cli import guarded
@@ -34,28 +31,39 @@ from sdvg_core.errors import BadInput
 from sdvg_core.loading.load import encode_prompts
 from sdvg_core.memory.budget import WEIGHTS
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
+from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.settings.route import At, First, Route, Stride, TargetOnly, route_preset
 
-from .long import VARIANTS, qualities
+from .metrics import BestMoment, ColourDrift, Metric
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, FIRST_TWO, POCKET_TAUS, TARGET_ONLY, Configuration, pick, protocol
 from .statistics import Record, cost_with
+from .variants import (
+    DECODERS,
+    FILES,
+    HOLDS,
+    MEMORIES,
+    Change,
+    as_shipped,
+    both,
+    with_fast_decoder,
+    with_files,
+    with_hold,
+    with_memories,
+)
 from .videos import PromptSeedJob, StudyModels, StudyOptions, load_study_models, pack, rows_of
 from .world import draw_scene, held_out_prompts
 
 ROWS = Path(__file__).parents[2] / "docs" / "rows"
 FIGURES = ("quality", "last_block_quality", "at_its_place", "last_block_at_its_place")
-LONG_FIGURES = ("late_clearness",)
-"""What else a row has of a long clip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """What is measured in one go.
 
-    `held_out`: whether its prompts are held out of training; if not, they are for choosing. `memories`: of a long
-    clip of one thing, decoded by the TAEHV, whose ways are made with each; their names are WAY/MEMORY. Without any,
-    the models remember as they were trained, and the VAE decodes.
+    `held_out`: whether its prompts are held out of training; if not, they are for choosing. `alone`: whether they
+    are of one thing. `variants`: the forms of the models that its ways are made with, whose names are then
+    WAY/VARIANT; `change` gives the models a form. `figures`: what else a row has, with its metric.
     """
 
     ways: tuple[Configuration, ...]
@@ -63,13 +71,16 @@ class Look:
     seeds: tuple[int, ...] = (42,)
     blocks: int = 9
     held_out: bool = True
-    memories: tuple[str, ...] = ()
+    alone: bool = False
+    variants: tuple[str, ...] = ("",)
+    change: Change = as_shipped
+    figures: Mapping[str, Metric] = field(default_factory=dict)
 
     def texts(self) -> tuple[str, ...]:
         """Return its prompts."""
-        if self.memories:
-            alone = (text for text in held_out_prompts(4 * self.prompts) if not parse(text).relation)
-            return tuple(islice(alone, self.prompts))
+        if self.alone:
+            found = (text for text in held_out_prompts(4 * self.prompts) if not parse(text).relation)
+            return tuple(islice(found, self.prompts))
         return held_out_prompts(self.prompts) if self.held_out else training_prompts(self.prompts)
 
 
@@ -107,39 +118,36 @@ CHOSEN = tuple(way for way in TWO_MORE if way.name in ("at-3@2+9", "at-3@2+5", "
 WINNER = at((2, 5), 3)
 """By 200 training prompts (lab/training/LOG.md): held against FIRST_TWO on held-out ones, and *balanced* since."""
 
+DRAFTER_TO_TARGET = (ENDS[0], WINNER, ENDS[-1])
+"""The drafter alone, *balanced*, and the target alone."""
+
 LONGER = (WINNER, *(at(pair, 3) for pair in ((3, 11), (5, 12), (2, 11))))
 """Blocks 2 and 5 in a clip of 21, and where they would stand as shares of its length."""
 
 CONTROL = ("handover-2@2", "handover-2@4", "handover-2@9", "handover-3@9", "passes-2@2", "passes-2@4", "passes-2@9")
 
 
+THIRTY_ONE = (
+    TARGET_ONLY, "first@[2346]", "handover-*", "stride*", "random@*", ANCHOR_ONLY, "reward-min@-1",
+    "reward-min@-0.7", "hybrid@*", "drafts-3:*", DRAFT_ONLY,
+)  # fmt: skip
+
+
 # --- long clips
-
-MEMORIES = {
-    "recompute": "recompute",
-    "window": "window of 12, sink 3",
-    "deep-sink": "window of 12, deep sink",
-    "memrope": "window of 12, MemRoPE",
-}
-"""Each one's name in VARIANTS, of both models."""
-TOGETHER = "+"
-"""Between two memories: the drafter's, and the target's."""
-LATE_BLOCKS = 8
-
-
-class BestMoment:
-    """How clear the last blocks are, whenever they should show what they show: a long clip runs early or late."""
-
-    def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
-        """Return the mean decibels of the last frames of the last LATE_BLOCKS blocks, at the best of a way."""
-        ends = torch.tensor([*(seam - 1 for seam in seams), len(frames) - 1])[-LATE_BLOCKS:]
-        _, clearness = qualities(frames[ends], ends, parse(prompt))
-        return {"late_clearness": fmean(clearness)}
 
 
 def long_look(ways: Iterable[Configuration], blocks: int) -> Look:
-    """Return a look at long clips with every memory."""
-    return Look(tuple(ways), prompts=60, seeds=(42, 43, 44), blocks=blocks, memories=tuple(MEMORIES))
+    """Return a look at long clips of one thing with every memory."""
+    return Look(
+        tuple(ways),
+        prompts=60,
+        seeds=(42, 43, 44),
+        blocks=blocks,
+        alone=True,
+        variants=tuple(MEMORIES),
+        change=with_memories,
+        figures={"late_clearness": BestMoment()},
+    )
 
 
 def routes_of_one_cost(blocks: int) -> tuple[Configuration, ...]:
@@ -156,10 +164,22 @@ MEASURED = {
     "places-21": Look((FIRST_TWO, *LONGER), prompts=60, blocks=21, held_out=False),
     "presets": Look((*ENDS, *CHOSEN), seeds=(42, 43, 44)),
     "control": Look(pick(protocol(9, POCKET_TAUS), (TARGET_ONLY, *CONTROL)), prompts=100, seeds=(42, 43)),
-    "memories-21": long_look((ENDS[0], WINNER, ENDS[-1]), 21),
-    "memories-42": long_look((ENDS[0], WINNER, ENDS[-1]), 42),
+    "memories-21": long_look(DRAFTER_TO_TARGET, 21),
+    "memories-42": long_look(DRAFTER_TO_TARGET, 42),
     "routes-21": long_look(routes_of_one_cost(21), 21),
     "routes-42": long_look(routes_of_one_cost(42), 42),
+    "ways": Look(pick(protocol(9, POCKET_TAUS), THIRTY_ONE), prompts=100, seeds=(42, 43)),
+    "formats": Look(DRAFTER_TO_TARGET, prompts=100, variants=FILES, change=with_files),
+    "decoders": Look(DRAFTER_TO_TARGET, prompts=100, variants=DECODERS, change=with_fast_decoder),
+    "holds-21": Look(
+        DRAFTER_TO_TARGET,
+        prompts=60,
+        blocks=21,
+        alone=True,
+        variants=HOLDS,
+        change=with_hold,
+        figures={"late_clearness": BestMoment(), "late_drift": ColourDrift()},
+    ),
 }
 
 
@@ -173,9 +193,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompts", type=int, metavar="N", help="only the first N")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="not the first N, which another one makes")
     parser.add_argument("--ways", nargs="+", metavar="WAY", help="only these")
-    parser.add_argument(
-        "--memories", nargs="+", metavar="NAME", help="of long clips: these; drafter's+target's if two"
-    )
+    parser.add_argument("--variants", nargs="+", metavar="NAME", help="only these; drafter's+target's if two")
     parser.add_argument("--folder", type=Path, default=ROWS)
     options = parser.parse_args(words)
     return guarded(lambda: _work(options), extra="research", instead="study")
@@ -188,51 +206,41 @@ def _work(options: argparse.Namespace) -> int:
     if unknown := set(options.ways or ()) - set(known):
         raise BadInput(f"the look {options.look} has no way {min(unknown)}; choose among {', '.join(known)}")
     ways = tuple(way for way in look.ways if way.name in (options.ways or known))
-    chosen = tuple(options.memories or look.memories) or ("",)
-    if other := {name for memory in chosen if memory for name in _both(memory)} - set(MEMORIES):
-        raise BadInput(f"{min(other)!r:.40} is no memory; choose among {', '.join(MEMORIES)}, or two joined by +")
+    chosen = tuple(options.variants or look.variants)
+    if other := {of for name in chosen for of in both(name)} - {*look.variants}:
+        choice = ", ".join(name for name in look.variants if name) or "none"
+        raise BadInput(f"{min(other)!r:.40} is no variant; choose among {choice}, or two joined by +")
     texts = look.texts()[: options.prompts]
     numbered = [*enumerate(texts)][options.skip :]
     embeddings = encode_prompts(trained_set(), texts, pocket_options())
     done = {(row["way"], int(row["prompt"]), int(row["seed"])) for row in rows_in(file)}
     loaded = cache(partial(_models, look))
-    for seed, (number, text), memory in product(look.seeds, numbered, chosen):
-        left = tuple(way for way in ways if (_named(way.name, memory), number, seed) not in done)
+    for seed, (number, text), variant in product(look.seeds, numbered, chosen):
+        left = tuple(way for way in ways if (_named(way.name, variant), number, seed) not in done)
         if not left:
             continue
         job = PromptSeedJob(prompt=text, seed=seed, configurations=left, embedding=pack(embeddings[text]))
         began = time.process_time()
-        for row in rows_of(loaded(memory), job):
-            add_row(file, _line(look, row, _named(row["configuration"], memory), number))
-        print(f"seed {seed}, prompt {number} {memory}: {time.process_time() - began:.1f} s", flush=True)
+        for row in rows_of(loaded(variant), job):
+            add_row(file, _line(look, row, _named(row["configuration"], variant), number))
+        print(f"seed {seed}, prompt {number} {variant}: {time.process_time() - began:.1f} s", flush=True)
     return 0
 
 
-def _models(look: Look, memory: str) -> StudyModels:
-    """Load the models of a look, with one of its memories if it has any."""
-    load = pocket_options()
-    if not memory:
-        return load_study_models(StudyOptions(files=trained_set(), load=load, blocks=look.blocks, scored=False))
-    of_drafter, of_target = (VARIANTS[MEMORIES[name]][0] for name in _both(memory))
-    load = replace(load, drafter=replace(load.drafter, **of_drafter), target=replace(load.target, **of_target))
-    files = replace(trained_set(), vae=pocket_fast_vae())
-    models = load_study_models(StudyOptions(files=files, load=load, blocks=look.blocks, scored=False))
-    return replace(models, metrics=(*models.metrics, BestMoment()))
+def _models(look: Look, variant: str) -> StudyModels:
+    """Load the models of a look in one of its forms."""
+    shipped = StudyOptions(files=trained_set(), load=pocket_options(), blocks=look.blocks, scored=False)
+    models = load_study_models(look.change(shipped, variant))
+    return replace(models, metrics=(*models.metrics, *look.figures.values()))
 
 
-def _both(memory: str) -> tuple[str, str]:
-    """Return the names of the drafter's memory and the target's."""
-    drafter, both, target = memory.partition(TOGETHER)
-    return (drafter, target) if both else (memory, memory)
-
-
-def _named(way: str, memory: str) -> str:
-    return f"{way}/{memory}" if memory else way
+def _named(way: str, variant: str) -> str:
+    return f"{way}/{variant}" if variant else way
 
 
 def _line(look: Look, row: Record, way: str, number: int) -> dict[str, Any]:
     """Return a row of the file by its columns."""
-    figures = {name: row["metrics"][name] for name in (*FIGURES, *LONG_FIGURES[: bool(look.memories)])}
+    figures = {name: row["metrics"][name] for name in (*FIGURES, *look.figures)}
     return {
         **{"way": way, "prompt": number, "seed": row["seed"], "route": row["route"]},
         "cost": f"{cost_with(WEIGHTS)(row):.4f}",

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 import torch
@@ -18,6 +19,12 @@ from sdvg_core.errors import BadInput, first_line
 from sdvg_core.files.video import write_mp4
 from sdvg_core.pocket.figures import figures_of
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.oracle import BEST, REACH, weighted_error
+from sdvg_core.pocket.renderer import render_with_mask
+from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene
+
+LATE_BLOCKS = 8
+"""Of a long clip."""
 
 
 def levels(change: Tensor) -> Tensor:
@@ -59,6 +66,39 @@ class SeamChange:
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
         """Return the difference of the two mean changes, root mean square in levels of 255; 0 without a border."""
         return {"seam_change": excess_at(seams, levels(frames.diff(dim=0)))}
+
+
+class BestMoment:
+    """How clear the last blocks are, whenever they should show what they show: a long clip runs early or late."""
+
+    def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
+        """Return the mean decibels of the last frames of the last LATE_BLOCKS blocks, at the best of a way."""
+        ends = torch.tensor([*(seam - 1 for seam in seams), len(frames) - 1])[-LATE_BLOCKS:]
+        _, clearness = qualities(frames[ends], ends, parse(prompt))
+        return {"late_clearness": fmean(clearness)}
+
+
+def qualities(frames: Tensor, shown_at: Tensor, scene: Scene) -> tuple[list[float], ...]:
+    """Return decibels of frames `f c h w` at their moments, give or take REACH, and at the best of a way."""
+    way = int(2 * (SIZE - 2 * RADII[scene.mover.size]) / PACES[scene.mover.pace]) + 1
+    reach = torch.arange(-REACH, REACH + 1)
+    whole = render_with_mask(scene, torch.arange(way))
+    found: tuple[list[float], ...] = [], []
+    for frame, at in zip(frames, shown_at, strict=True):
+        due = render_with_mask(scene, (at + reach).clamp(min=0))
+        for moments, into in zip((due, whole), found, strict=True):
+            into.append(min(float(-10 * weighted_error(frame[None], *moments).min().log10()), BEST))
+    return found
+
+
+class ColourDrift:
+    """How far the colours of the last blocks are from those of the first."""
+
+    def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
+        """Return how far the mean colour of the last LATE_BLOCKS blocks is from the first's, in levels of 255."""
+        means = [block.mean(dim=(0, 2, 3)) for block in frames.tensor_split([*seams])]
+        drifts = [(mean - means[0]).square().mean().sqrt() for mean in means[-LATE_BLOCKS:]]
+        return {"late_drift": 255 * float(torch.stack(drifts).mean())}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,12 @@ from sdvg_core.cli import guarded
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import whole_file
 
-from .looks import CHOSEN, MEASURED, ROWS, TOGETHER, WINNER, routes_of_one_cost, rows_in
+from .looks import CHOSEN, DRAFTER_TO_TARGET, MEASURED, ROWS, WINNER, routes_of_one_cost, rows_in
 from .markdown import markdown
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, FIRST_TWO, POCKET_TAUS, TARGET_ONLY, Configuration, protocol
 from .sessions import FILE
 from .statistics import Interval, NumberOf, Record, Table, against_curve, curve_of, interval, make_table, metric
+from .variants import PLAIN, TOGETHER
 
 CHOOSING = 60
 """Training prompts by which three of the routes were chosen; see lab/training/LOG.md."""
@@ -258,32 +259,42 @@ LATE = {
     "at its place, last block": placed_last_of,
 }
 """Figures of a long clip; the first at whichever moment of the thing's way fits best."""
-WITH_MEMORIES = {DRAFT_ONLY: "drafter", WINNER.name: "balanced", TARGET_ONLY: "target"}
+HELD = {**LATE, "colour drift": metric("late_drift")}
+NAMED = dict(zip((way.name for way in DRAFTER_TO_TARGET), ("drafter", "balanced", "target"), strict=True))
+EACH_ITS_OWN = f"recompute{TOGETHER}deep-sink"
+"""Each model's own best memory by its look alone (lab/training/LOG.md): the drafter's, and the target's."""
 REMEMBERED = {
     "recompute": "recomputed",
     "window": "window",
     "deep-sink": "deep sink",
     "memrope": "MemRoPE",
 }
-"""Memories by their names on the page."""
+"""Memories by their names on the page; as the other variants below, the first is what the others are beside."""
+IN_FORMAT = {PLAIN: "16 bits", "int8": "int8", "w4a8": "w4a8"}
+DRAFTER_LESS = {f"int8{TOGETHER}w4a8": "w4a8, the drafter int8"}
+DECODED = {"vae": "VAE", "taehv": "TAEHV"}
+WITH_HOLD = {"0": "free", "0.3": "held 0.3"}
 
 
-PAIR = f"recompute{TOGETHER}deep-sink"
-"""Each model's own best memory by its look alone (lab/training/LOG.md): the drafter's, and the target's."""
+def variants(
+    look: str,
+    names: Mapping[str, str],
+    of_balanced: Mapping[str, str],
+    columns: Mapping[str, NumberOf],
+    folder: Path,
+) -> str:
+    """Return what videos become with each variant of the models, beside the first of `names`.
 
-
-def memories(blocks: int, folder: Path) -> str:
-    """Return what long clips become with each memory, beside the recomputed one."""
-    ways = {
-        way: {f"{way}/{memory}": f"{name}, {words}" for memory, words in REMEMBERED.items()}
-        for way, name in WITH_MEMORIES.items()
-    }
-    ways[WINNER.name][f"{WINNER.name}/{PAIR}"] = f"{WITH_MEMORIES[WINNER.name]}, each its own"
-    table = table_of(folder / f"memories-{blocks}.csv", {name for with_each in ways.values() for name in with_each})
+    `of_balanced`: variants in which the two models differ, for the one route that has both.
+    """
+    first = next(iter(names))
+    each = {way: {**names, **(of_balanced if route == "balanced" else {})} for way, route in NAMED.items()}
+    table = table_of(folder / f"{look}.csv", {f"{way}/{name}" for way, of in each.items() for name in of})
     lines = []
-    for way, with_each in ways.items():
-        lines += compared_lines(table, with_each, f"{way}/recompute", LATE)
-    return markdown(head_of(LATE, REMEMBERED["recompute"]), lines)
+    for way, route in NAMED.items():
+        shown = {f"{way}/{name}": f"{route}, {words}" for name, words in each[way].items()}
+        lines += compared_lines(table, shown, f"{way}/{first}", columns)
+    return markdown(head_of(columns, names[first]), lines)
 
 
 def long_routes(blocks: int, folder: Path) -> str:
@@ -291,9 +302,9 @@ def long_routes(blocks: int, folder: Path) -> str:
     routes = [way.name for way in routes_of_one_cost(blocks)]
     first = next(name for name in routes if name.startswith("first@"))
     table = table_of(folder / f"routes-{blocks}.csv")
-    names = {f"{name}/{PAIR}": "balanced" if name == WINNER.name else name for name in routes}
-    lines = compared_lines(table, names, f"{first}/{PAIR}", LATE)
-    of_target = f"{TARGET_ONLY}/{PAIR.partition(TOGETHER)[2]}"
+    names = {f"{name}/{EACH_ITS_OWN}": "balanced" if name == WINNER.name else name for name in routes}
+    lines = compared_lines(table, names, f"{first}/{EACH_ITS_OWN}", LATE)
+    of_target = f"{TARGET_ONLY}/{EACH_ITS_OWN.partition(TOGETHER)[2]}"
     whole = table_of(folder / f"memories-{blocks}.csv", [of_target]).mean(of_target, cost_of).value
     for way, line in zip(names, lines, strict=True):
         line.insert(1, f"{table.mean(way, cost_of).value / whole:.2f}")
@@ -372,10 +383,13 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "ways": ways,
     "control": control,
     "sessions": finishes,
-    "memories-21": partial(memories, 21),
-    "memories-42": partial(memories, 42),
+    "memories-21": partial(variants, "memories-21", REMEMBERED, {EACH_ITS_OWN: "each its own"}, LATE),
+    "memories-42": partial(variants, "memories-42", REMEMBERED, {EACH_ITS_OWN: "each its own"}, LATE),
     "routes-21": partial(long_routes, 21),
     "routes-42": partial(long_routes, 42),
+    "formats": partial(variants, "formats", IN_FORMAT, DRAFTER_LESS, PLACED),
+    "decoders": partial(variants, "decoders", DECODED, {}, PLACED),
+    "holds-21": partial(variants, "holds-21", WITH_HOLD, {}, HELD),
 }
 
 

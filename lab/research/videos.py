@@ -39,7 +39,7 @@ class StudyOptions:
     """What the models of a study are and what they make, as values that can be sent between processes.
 
     `pocket`: whether the videos show the pocket world, so that its oracle can judge them. `scored`: whether every
-    video is scored at the end.
+    video is scored at the end. `colour_hold`: see `Run`.
     """
 
     files: ModelFiles
@@ -50,6 +50,7 @@ class StudyOptions:
     pocket: bool = True
     external: External | None = None
     scored: bool = True
+    colour_hold: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,6 +68,7 @@ class StudyModels:
     metrics: tuple[Metric, ...] = ()
     memo_bytes: float = GIGABYTE
     scored: bool = True
+    colour_hold: float = 0.0
 
     def run(self, condition: Condition, seed: int) -> Run:
         """Return the run that all videos of one prompt and seed have in common: blocks, noise and prompt.
@@ -81,6 +83,7 @@ class StudyModels:
             seed=seed,
             width=self.width,
             height=self.height,
+            colour_hold=self.colour_hold,
         )
 
 
@@ -100,6 +103,7 @@ def load_study_models(options: StudyOptions) -> StudyModels:
         height=options.height,
         metrics=tuple(metric for metric in (SeamChange(), oracle, options.external) if metric),
         scored=options.scored,
+        colour_hold=options.colour_hold,
     )
 
 

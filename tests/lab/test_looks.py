@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from lab.research import looks
 from lab.research.looks import (
@@ -20,11 +23,16 @@ from lab.research.looks import (
 )
 from lab.research.routers import seeded
 from lab.research.tables import CHOOSING, best_placed, table_of
+from lab.research.variants import with_files
+from lab.research.videos import StudyOptions
 from lab.research.world import held_out_prompts, is_held_out
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.settings.route import At, First, Route, route_preset
+from sdvg_core.weights.weight_file import open_weights
 
+Q = "blocks.0.self_attn.q.weight"
 HEAD = "way,prompt,seed,route,cost,quality,last_block_quality,at_its_place,last_block_at_its_place\n"
 
 
@@ -87,7 +95,7 @@ def test_long_look_keeps_one_thing():
 def test_long_look_makes_each_memory(tmp_path, monkeypatch):
     """Of two names the first is the drafter's. Catches: one memory's rows under another's name."""
     names = ("recompute", "deep-sink", "recompute+deep-sink", "deep-sink+recompute")
-    look = Look((looks.ENDS[0],), prompts=1, blocks=5, memories=names)
+    look = replace(MEASURED["memories-21"], ways=(looks.ENDS[0],), prompts=1, seeds=(42,), blocks=5, variants=names)
     monkeypatch.setitem(MEASURED, "memories-21", look)
     assert looks.main(["memories-21", "--folder", str(tmp_path)]) == 0
     rows = rows_in(tmp_path / "memories-21.csv")
@@ -128,9 +136,43 @@ def test_unknown_way_is_refused(capsys):
 
 
 @pytest.mark.parametrize("name", ["other", "recompute+other", "recompute+"])
-def test_unknown_memory_is_refused(capsys, name):
-    assert looks.main(["memories-21", "--memories", name]) == 2
-    assert "is no memory; choose among recompute, window" in capsys.readouterr().err
+def test_unknown_variant_is_refused(capsys, name):
+    assert looks.main(["memories-21", "--variants", name]) == 2
+    assert "is no variant; choose among recompute, window" in capsys.readouterr().err
+
+
+def test_variant_of_a_look_without_any_is_refused(capsys):
+    assert looks.main(["presets", "--variants", "recompute"]) == 2
+    assert "'recompute' is no variant; choose among none" in capsys.readouterr().err
+
+
+def test_each_model_is_loaded_in_its_own_format(tmp_path):
+    """Catches: a pair that is measured in another format than its name says, a file that is made twice."""
+    pytest.importorskip("comfy_kitchen")
+    shipped = StudyOptions(files=trained_set(), load=pocket_options())
+    assert with_files(shipped, "bf16", tmp_path) == shipped
+    mixed = with_files(shipped, "int8+w4a8", tmp_path).files
+    assert (mixed.drafter.name, mixed.target.name) == (
+        "pocket_self_forcing_int8.safetensors",
+        "pocket_krea_w4a8.safetensors",
+    )
+    drafter, target = (open_weights(path).info[Q] for path in (mixed.drafter, mixed.target))
+    assert target.shape[1] * 2 == target.shape[0], "two weights a byte"
+    assert (drafter.dtype, drafter.shape[0]) == (torch.int8, drafter.shape[1])
+    before = mixed.target.stat().st_mtime_ns
+    assert with_files(shipped, "w4a8", tmp_path).files.target == mixed.target
+    assert mixed.target.stat().st_mtime_ns == before
+
+
+def test_hold_reaches_the_run(tmp_path, monkeypatch):
+    """Catches: rows of a hold that no run gets, or without their figures."""
+    look = replace(MEASURED["holds-21"], ways=(looks.ENDS[0],), prompts=1, blocks=5, variants=("0", "1"))
+    monkeypatch.setitem(MEASURED, "holds-21", look)
+    assert looks.main(["holds-21", "--folder", str(tmp_path)]) == 0
+    free, held = rows_in(tmp_path / "holds-21.csv")
+    assert (free["way"], held["way"]) == ("draft-only/0", "draft-only/1")
+    assert float(held["late_drift"]) != float(free["late_drift"]) > 0
+    assert float(held["late_clearness"]) > 0
 
 
 def test_table_takes_whole_seeds(tmp_path):

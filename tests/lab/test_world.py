@@ -1,6 +1,5 @@
 """The small world: what a prompt says is rendered, and how its clips are judged."""
 
-import argparse
 import hashlib
 import random
 from itertools import pairwise
@@ -10,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from lab.research.long import LATE, against_first_two, qualities, shard
-from lab.research.metrics import SeamChange
+from lab.research.metrics import BestMoment, ColourDrift, SeamChange, qualities
 from lab.research.world import draw_scene, held_out_prompts, is_held_out
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import GRAMMAR, parse, understand
@@ -198,28 +196,26 @@ def test_late_video_is_clear_at_another_moment():
     assert min(clear) > 25, "it stands between two frames of the first way"
 
 
-def test_stride_is_compared_after_the_leading_blocks():
-    """In which the first two show the target. Catches: earlier blocks in the mean, the two the wrong way round."""
-
-    def videos(blocks):
-        clearness = {"first two": [20.0] * LATE + [12.0] * 9, "stride 4": [5.0] * LATE + [14.5] * 9}
-        return {
-            (f"p{n}", "recompute", route): [{"clearness": str(value)} for value in values[:blocks]]
-            for route, values in clearness.items()
-            for n in range(10)
-        }
-
-    prompts = [f"p{n}" for n in range(10)]
-    routes = ["first two", "stride 4"]
-    assert "+2.50 [+2.50, +2.50]" in against_first_two(videos(LATE + 9), prompts, ["recompute"], routes)
-    assert against_first_two(videos(LATE), prompts, ["recompute"], routes) == "", "a short clip has no such blocks"
+def test_last_blocks_count_at_their_best_moment():
+    """Catches: earlier blocks in the mean, a clip's own moments in place of the best."""
+    scene = parse(PROMPT)
+    seams = range(9, 9 + 12 * 9, 12)
+    late = render_scene(scene, torch.arange(117) + 40)
+    late[: seams[1]] = 0.5
+    clear = BestMoment().measure(late, PROMPT, seams)["late_clearness"]
+    assert clear > 30
+    late[seams[1] : seams[2]] = 0.5
+    assert BestMoment().measure(late, PROMPT, seams)["late_clearness"] < clear - 2
 
 
-@pytest.mark.parametrize("text", ["0/2", "3/2", "2", "a/b", "1/"])
-def test_impossible_shard_is_refused(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="is no shard"):
-        shard(text)
-
-
-def test_shard_is_read():
-    assert shard("2/8") == (2, 8)
+def test_colour_drift_is_of_the_last_blocks():
+    """In levels, over the three channels. Catches: a mean over the clip, a change inside a block."""
+    seams = range(9, 9 + 12 * 9, 12)
+    frames = torch.full((117, 3, 4, 4), 0.5)
+    frames[seams[1] :, 0] += 0.3
+    assert ColourDrift().measure(frames, "", seams)["late_drift"] == pytest.approx(0.3 * 255 / 3**0.5, rel=1e-5)
+    frames[seams[1] :, 0, :2] += 0.1
+    frames[seams[1] :, 0, 2:] -= 0.1
+    assert ColourDrift().measure(frames, "", seams)["late_drift"] == pytest.approx(0.3 * 255 / 3**0.5, rel=1e-5)
+    frames[: seams[1]] = frames[-1]
+    assert ColourDrift().measure(frames, "", seams)["late_drift"] == pytest.approx(0, abs=1e-3)
