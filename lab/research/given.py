@@ -46,7 +46,7 @@ from .metrics import levels
 
 PROMPTS = 40
 SEED = 33
-"""Of the prompts; the noise of each has its own."""
+"""Of the prompts and, with their numbers, of their noise."""
 BLOCKS = 4
 FRAMES = 45
 SEAMS = tuple(range(9, FRAMES, 12))
@@ -269,7 +269,7 @@ def _line(row: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return a row of a file by its columns."""
     numbers = {name: value for name, value in row.items() if name != "way"}
     return {
-        **{"way": row["way"], "prompt": number, "seed": seed_of(number)},
+        **{"way": row["way"], "prompt": number, "seed": SEED},
         **{name: "" if value is None or value != value else f"{value:.4f}" for name, value in numbers.items()},
     }
 

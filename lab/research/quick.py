@@ -9,11 +9,12 @@ from statistics import fmean
 
 from sdvg_core.errors import BadInput
 
+from .cells import cost_of, quality_of, table_of
 from .looks import ROWS
 from .markdown import markdown, with_interval
 from .protocol import TARGET_ONLY
 from .statistics import ENOUGH, Interval, Record, Table, as_json, cost_with, make_table, too_few
-from .tables import PRINTED, cost_of, quality_of, table_of
+from .tables import PRINTED
 
 QUICK_PROMPTS = 12
 QUICK_SEED = 42

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,11 +19,25 @@ from sdvg_core.cli import guarded
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import whole_file
 
-from .looks import CHOSEN, DRAFTER_TO_TARGET, MEASURED, ROWS, WINNER, routes_of_one_cost, rows_in
+from .cells import (
+    cell,
+    compared,
+    compared_lines,
+    cost_of,
+    head_of,
+    last_of,
+    placed_last_of,
+    placed_of,
+    quality_of,
+    share,
+    table_of,
+)
+from .given import ELSEWHERE, GIVEN, NO_CLIP, ON_ITS_PATH, STRENGTHS
+from .looks import CHOSEN, DRAFTER_TO_TARGET, MEASURED, ROWS, WINNER, routes_of_one_cost
 from .markdown import markdown
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, FIRST_TWO, POCKET_TAUS, TARGET_ONLY, Configuration, protocol
 from .sessions import FILE
-from .statistics import Interval, NumberOf, Record, Table, against_curve, curve_of, interval, make_table, metric
+from .statistics import NumberOf, Table, against_curve, curve_of, interval, metric
 from .variants import PLAIN, TOGETHER
 
 CHOOSING = 60
@@ -31,10 +45,6 @@ CHOOSING = 60
 AT_MOST_BELOW = 0.2
 """Decibels."""
 PAGE = ROWS.parent / "study.md"
-BY_TARGET = "FtrO"
-"""Letters of a route whose blocks are the target's: by rule, by the policy, remade, over a draft."""
-NO_FIGURES = ("way", "prompt", "seed", "route", "cost")
-"""Columns of a row that are no figures of its video."""
 PRESETS = {
     TARGET_ONLY: ("target-only", "all"),
     "careful": ("careful", "the first 4, of all but the first two of four steps handed over"),
@@ -76,68 +86,6 @@ FINISHED = {
     "refine-strong": "refine, strong",
 }
 """The ways to finish a live run, by their names on the page."""
-
-
-# --- rows as a table
-
-
-def table_of(file: Path, ways: Collection[str] = (), first: int | None = None) -> Table:
-    """Return the rows of some ways, or of all: of the prompts that have all by the first seed, every whole seed.
-
-    `first`: of how many prompts at most. Raises `BadInput` if there is no such prompt.
-    """
-    rows = [_record(row) for row in rows_in(file) if not ways or row["way"] in ways]
-    rows = [row for row in rows if first is None or int(row["prompt"]) < first]
-    ways = ways or {row["configuration"] for row in rows}
-    there = {(row["configuration"], row["prompt"], row["seed"]) for row in rows}
-    seeds = list(dict.fromkeys(row["seed"] for row in rows))
-
-    def prompts_of(seed: int) -> list[str]:
-        prompts = dict.fromkeys(row["prompt"] for row in rows if row["seed"] == seed)
-        return sorted((prompt for prompt in prompts if all((way, prompt, seed) in there for way in ways)), key=int)
-
-    prompts = prompts_of(seeds[0]) if seeds else []
-    if not prompts:
-        fault = f"{file} lacks rows of {', '.join(sorted(ways)) or 'any way'}"
-        raise BadInput(f"{fault}; make them with python -m lab.research.looks {file.stem}")
-    whole = [seed for seed in seeds if set(prompts) <= set(prompts_of(seed))]
-    return make_table([row for row in rows if row["seed"] in whole], prompts, whole)
-
-
-def _record(row: Mapping[str, str]) -> Record:
-    return {
-        "configuration": row["way"],
-        "prompt": row["prompt"],
-        "seed": int(row["seed"]),
-        "cost": float(row["cost"]),
-        "target_calls": float(sum(letter in BY_TARGET for letter in row["route"])),
-        "metrics": {name: float(text) if text else None for name, text in row.items() if name not in NO_FIGURES},
-    }
-
-
-def cost_of(row: Record) -> float:
-    """Return the cost of a row, in target blocks."""
-    return float(row["cost"])
-
-
-quality_of = metric("quality")
-last_of = metric("last_block_quality")
-placed_of = metric("at_its_place")
-placed_last_of = metric("last_block_at_its_place")
-
-
-def cell(figures: Interval | None, form: str = ".2f", bold: bool = False) -> str:
-    """Return a figure with its interval; `bold` if that leaves out zero. A dash for none."""
-    if figures is None:
-        return "-"
-    text = f"{figures.value:{form}} [{figures.low:{form}}, {figures.high:{form}}]"
-    return f"**{text}**" if bold and not figures.low <= 0 <= figures.high else text
-
-
-def share(table: Table, way: str) -> str:
-    """Return the cost of a way as a share of target-only's."""
-    of = table.mean(way, cost_of).value / table.mean(TARGET_ONLY, cost_of).value
-    return f"{of:.2f}"
 
 
 # --- the tables
@@ -182,30 +130,6 @@ OF_SESSIONS = {
     "thing at the draft's place": metric("overlap"),
 }
 PLACED = {"quality, dB": quality_of, "last block, dB": last_of, "at its place, last block": placed_last_of}
-
-
-def compared(table: Table, ways: Mapping[str, str], against: str, columns: Mapping[str, NumberOf]) -> str:
-    """Return some figures of ways, each beside what it is above another; `ways`: their names on the page."""
-    return markdown(head_of(columns, ways[against]), compared_lines(table, ways, against, columns))
-
-
-def head_of(columns: Iterable[str], against: str) -> tuple[str, ...]:
-    """Return the head over `compared_lines`; `against`: the name on the page."""
-    return ("route", *(word for head in columns for word in (head, f"minus {against}")))
-
-
-def compared_lines(
-    table: Table, ways: Mapping[str, str], against: str, columns: Mapping[str, NumberOf]
-) -> list[list[str]]:
-    """Return the lines of `compared`."""
-    lines = []
-    for way, name in ways.items():
-        line = [name]
-        for number in columns.values():
-            line.append(f"{table.mean(way, number).value:.2f}")
-            line.append("-" if way == against else cell(table.difference(way, against, number), "+.2f", bold=True))
-        lines.append(line)
-    return lines
 
 
 def presets_last(folder: Path) -> str:
@@ -365,12 +289,60 @@ def ways(folder: Path) -> str:
     return markdown(head, lines)
 
 
+def ways_last(folder: Path) -> str:
+    """Return what the last block of the same ways shows."""
+    return compared(table_of(folder / "ways.csv"), {way: way for way in PRINTED}, TARGET_ONLY, LAST)
+
+
 def _against(table: Table, way: str, own: str, group: str, curve: Sequence[str]) -> str:
     """Return a way against a curve; a dash if it is one of the curve's, or cheaper than *fast*."""
     if own == group or way in curve:
         return "-"
     with_target = [name for name in curve if name != DRAFT_ONLY]
     return cell(against_curve(table, way, with_target, cost_of, quality_of), "+.2f", bold=True)
+
+
+# --- clips that are given
+
+SHOWN_STRENGTHS = {NO_CLIP: "no clip", "strong": "strong", "medium": "medium", "light": "light"}
+
+
+def restyled(folder: Path) -> str:
+    """Return what the target makes of a clip, on the prompt's own path and on another."""
+    table = table_of(folder / "restyled.csv")
+    lines = []
+    for strength in STRENGTHS:
+        on_it, elsewhere = (f"target/{path}/{strength}" for path in (ON_ITS_PATH, ELSEWHERE))
+        nearer = table.mean(elsewhere, metric("nearer_to_the_clip")).value
+        lines.append(
+            [
+                SHOWN_STRENGTHS.get(strength, strength),
+                *(cell(table.mean(on_it, number)) for number in (quality_of, placed_last_of)),
+                *(cell(table.mean(elsewhere, number)) for number in (quality_of, placed_last_of)),
+                f"{100 * nearer:.0f} %",
+            ]
+        )
+    head = (
+        "strength", "the prompt's path: dB", "at its place, last block", "another path: dB",
+        "at its place, last block", "blocks nearer to the clip's path",
+    )  # fmt: skip
+    return markdown(head, lines)
+
+
+def extended(folder: Path) -> str:
+    """Return by how much new frames are above the same frames of a video that was made whole."""
+    table = table_of(folder / "extended.csv")
+    lines = [
+        [
+            str(count),
+            *(
+                cell(table.difference(f"given-{count}", f"whole-{count}", number), "+.2f", bold=True)
+                for number in PLACED.values()
+            ),
+        ]
+        for count in GIVEN
+    ]
+    return markdown(("given latent frames", *(f"{head}: minus made whole" for head in PLACED)), lines)
 
 
 TABLES: Mapping[str, Callable[[Path], str]] = {
@@ -381,6 +353,7 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "places-held-out": places_held_out,
     "places-21": places_longer,
     "ways": ways,
+    "ways-last": ways_last,
     "control": control,
     "sessions": finishes,
     "memories-21": partial(variants, "memories-21", REMEMBERED, {EACH_ITS_OWN: "each its own"}, LATE),
@@ -390,6 +363,8 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "formats": partial(variants, "formats", IN_FORMAT, DRAFTER_LESS, PLACED),
     "decoders": partial(variants, "decoders", DECODED, {}, PLACED),
     "holds-21": partial(variants, "holds-21", WITH_HOLD, {}, HELD),
+    "restyled": restyled,
+    "extended": extended,
 }
 
 

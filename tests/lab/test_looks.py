@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lab.research import looks
+from lab.research.cells import table_of
 from lab.research.looks import (
     CHOSEN,
     MEASURED,
@@ -22,7 +23,7 @@ from lab.research.looks import (
     training_prompts,
 )
 from lab.research.routers import seeded
-from lab.research.tables import CHOOSING, best_placed, table_of
+from lab.research.tables import CHOOSING, best_placed
 from lab.research.variants import with_files
 from lab.research.videos import StudyOptions
 from lab.research.world import held_out_prompts, is_held_out

@@ -33,8 +33,9 @@ class Measured:
         found = defaultdict(lambda: defaultdict(dict))
         with (ROWS / file).open(encoding="utf-8", newline="") as lines:
             for row in csv.DictReader(lines):
-                row["kept"] = str(row["route"].count("a"))
-                row["target blocks"] = str(sum(letter in "FtrO" for letter in row["route"]))
+                route = row.get("route", "")
+                row["kept"] = str(route.count("a"))
+                row["target blocks"] = str(sum(letter in "FtrO" for letter in route))
                 if not ways or row["way"] in ways:
                     found[row["seed"]][int(row["prompt"])][row["way"]] = row
         if first:
@@ -204,6 +205,7 @@ HEADS = {
     "to the draft, dB": "to_draft",
     "thing at the draft's place": "overlap",
     "last 8 blocks, dB": "late_clearness",
+    "colour drift": "late_drift",
 }
 FINISHED = {
     "the session": DRAFT,
@@ -213,6 +215,7 @@ FINISHED = {
 COMPARED = {
     "sessions": ("sessions.csv", FINISHED, None),
     "presets-last": ("presets.csv", PRESETS, None),
+    "ways-last": ("ways.csv", {}, None),
     "places": ("places.csv", FIRST_TWO, CHOOSING),
     "places-21": ("places-21.csv", FIRST_TWO, None),
     "places-chosen": ("places.csv", FIRST_TWO, None),
@@ -245,35 +248,46 @@ def check_differences(made, columns, cells, way, against):
 
 EACH_ITS_OWN = "recompute+deep-sink"
 LONG_ROUTES = {"drafter": DRAFT, "balanced": "at-3@2+5", "target": TARGET}
-REMEMBERED = {
+VARIANTS = {
     "recomputed": "recompute",
     "window": "window",
     "deep sink": "deep-sink",
     "MemRoPE": "memrope",
     "each its own": EACH_ITS_OWN,
+    "16 bits": "bf16",
+    "int8": "int8",
+    "w4a8": "w4a8",
+    "w4a8, the drafter int8": "int8+w4a8",
+    "VAE": "vae",
+    "TAEHV": "taehv",
+    "free": "0",
+    "held 0.3": "0.3",
 }
+WITH_VARIANTS = {"memories-21", "memories-42", "formats", "decoders", "holds-21"}
 
 
 def measured_long(name):
-    """The rows of a look at long clips, and its table; the page says of how many prompts and seeds."""
-    made = Measured(f"{name}.csv")
+    """The rows of a look, and its table; the page says of how many prompts and seeds."""
+    head, rows = table(name)
+    ways = {way_of(line[0], head) for line in rows} if name in WITH_VARIANTS else ()
+    made = Measured(f"{name}.csv", ways)
     before = TEXT.split(f"<!-- table {name} -->")[0]
     assert before.endswith(f"on {len(made.prompts)} prompts, seeds: {len(made.rows)}:\n\n")
-    return made, *table(name)
+    return made, head, rows
 
 
-@pytest.mark.parametrize("name", [name for name in named_in(TEXT) if name.startswith("memories")])
-def test_memories_agree_with_their_rows(name):
-    """Catches: a difference to another route's recomputed context."""
+@pytest.mark.parametrize("name", sorted(WITH_VARIANTS & {*named_in(TEXT)}))
+def test_variants_agree_with_their_rows(name):
+    """Catches: a difference to another route's first variant."""
     made, head, rows = measured_long(name)
-    assert {*made.ways} == {way_of(*line[0].split(", ")) for line in rows}
     for line, *cells in rows:
-        route, memory = line.split(", ")
-        check_differences(made, head[1::2], cells, way_of(route, memory), way_of(route, "recomputed"))
+        check_differences(made, head[1::2], cells, way_of(line, head), way_of(line, head, first=True))
 
 
-def way_of(route, memory):
-    return f"{LONG_ROUTES[route]}/{REMEMBERED[memory]}"
+def way_of(line, head, *, first=False):
+    """The way of a line of variants; `first`: with the variant that the others are beside."""
+    route, variant = line.split(", ", 1)
+    return f"{LONG_ROUTES[route]}/{VARIANTS[head[2].removeprefix('minus ') if first else variant]}"
 
 
 @pytest.mark.parametrize("name", [name for name in named_in(TEXT) if name.startswith("routes")])
@@ -286,6 +300,40 @@ def test_long_routes_agree_with_their_rows(name):
         way = f"{LONG_ROUTES.get(route, route)}/{EACH_ITS_OWN}"
         assert same_figure(Decimal(cost), made.of(way, "cost").mean() / whole)
         check_differences(made, head[2::2], cells, way, f"{against}/{EACH_ITS_OWN}")
+
+
+def test_restyled_agree_with_their_rows():
+    """Catches: another path's figures under the prompt's own, a share of the wrong path."""
+    if "restyled" not in named_in(TEXT):
+        pytest.skip("not printed yet")
+    made = Measured("restyled.csv")
+    assert len(made.prompts) == 40
+    _, rows = table("restyled")
+    assert [row[0] for row in rows] == ["no clip", "strong", "medium", "light", "0.3", "0.2"]
+    for strength, *cells, nearer in rows:
+        on_it, elsewhere = (
+            f"target/{path}/{strength.replace('no clip', '1')}" for path in ("same-path", "other-path")
+        )
+        placed = "last_block_at_its_place"
+        for way, (quality, at_its_place) in ((on_it, cells[:2]), (elsewhere, cells[2:])):
+            check(quality, made.drawn(made.of(way)))
+            check(at_its_place, made.drawn(made.of(way, placed)), within=WITHIN / 3)
+        share = made.of(elsewhere, "nearer_to_the_clip").mean()
+        assert same_figure(Decimal(nearer.removesuffix(" %")), share, percent=True)
+
+
+def test_extended_agree_with_their_rows():
+    """Catches: a difference the other way round, frames of another count."""
+    if "extended" not in named_in(TEXT):
+        pytest.skip("not printed yet")
+    made = Measured("extended.csv")
+    assert len(made.prompts) == 40
+    _, rows = table("extended")
+    for count, *cells in rows:
+        for cell, column in zip(cells, ("quality", "last_block_quality", "last_block_at_its_place"), strict=True):
+            within = WITHIN / 3 if "place" in column else WITHIN
+            gains = made.of(f"given-{count}", column) - made.of(f"whole-{count}", column)
+            check(cell, made.drawn(gains), within=within, bold=True)
 
 
 FINISHING = {"again": "0.38 *again*", "refine-light": "0.44", "refine-medium": "0.63", "refine-strong": "0.81"}
