@@ -11,7 +11,7 @@ main(async (page, options) => {
   await page.evaluate(write, { [SAMPLER]: { blocks: 5 }, SDVGPocketModels: { prompt: TEXT } });
   await quiet(page, 500);
   await run(page);
-  await page.waitForFunction(() => document.querySelectorAll(".sdvg-shot canvas:not(.blank)").length === 2);
+  await drawn(page);
   await quiet(page, 700);
   const made = await look(page, options.shot);
   await lock(page, 2);
@@ -55,9 +55,16 @@ async function press(locator, key) {
   await locator.page().keyboard.press(key);
 }
 
+/** Undo a step, after which there are both cards. */
 async function undo(page) {
   await page.evaluate(() => document.activeElement.blur());
   await page.keyboard.press("Control+z");
+  await drawn(page);
+}
+
+/** Both cards show their pictures. */
+function drawn(page) {
+  return page.waitForFunction(() => document.querySelectorAll(".sdvg-shot canvas:not(.blank)").length === 2);
 }
 
 function card(page, number) {
