@@ -161,19 +161,22 @@ class ResolvedFilm:
 
         Raises `BadInput` if none does.
         """
-        first = 0
-        makes = []
+        end = 0
+        spans: list[tuple[int, int]] = []  # of blocks that are made, without what is locked between them
         for number, run in enumerate(self.runs):
-            locked = run.start.locked_blocks
-            if first + locked < block <= first + run.block_count:
-                return number, block - first
+            start, end = end, end + run.block_count
+            first = start + run.start.locked_blocks + 1
+            if first <= block <= end:
+                return number, block - start
             if run.plan.blocks:
-                makes.append(f"{first + locked + 1} to {first + run.block_count}")
-            first += run.block_count
-        if not makes:
+                joined = spans.pop()[0] if spans and spans[-1][1] == first - 1 else first
+                spans.append((joined, end))
+        if not spans:
             raise BadInput(f"until_block is {block}, and every block is locked; set it to 0, or unlock some")
-        made = f"the run makes blocks {' and '.join(makes)}"
-        raise BadInput(f"until_block is {block}, and {made}; choose one of these, or 0 for all")
+        made = " and ".join(f"{first} to {last}" for first, last in spans)
+        raise BadInput(
+            f"until_block is {block}, and the run makes blocks {made}; choose one of these, or 0 for all"
+        )
 
     def with_request(self, request: VideoRequest, notes: Sequence[str] = ()) -> ResolvedFilm:
         """Return the film for a request that differs in its seed, with more notes."""

@@ -169,9 +169,16 @@ def test_run_up_to_a_block_makes_its_shot_alone(parts, film, until, numbers):
 
 
 def test_run_up_to_no_block_names_all_shots(parts):
-    """Catches: of those that may be chosen, the last shot's alone."""
-    with pytest.raises(BadInput, match="the run makes blocks 1 to 2 and 3 to 5 and 6 to 8; choose one of these"):
+    """Catches: of those that may be chosen, the last shot's alone, or each shot's."""
+    with pytest.raises(BadInput, match="until_block is 9, and the run makes blocks 1 to 8; choose one of these"):
         run_job(film_job(parts, until_block=9))
+
+
+def test_run_up_to_a_locked_block_names_what_is_made(parts, film):
+    """Catches: locked blocks among those that may be chosen."""
+    locks = f"b=2:{film.live.done['digests'][3]}"
+    with pytest.raises(BadInput, match="until_block is 3, and the run makes blocks 1 to 2 and 5 to 8; choose"):
+        Film(film_job(parts, until_block=3), locks)
 
 
 def test_run_up_to_a_block_makes_all_origins(parts):
