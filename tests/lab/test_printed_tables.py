@@ -266,20 +266,19 @@ VARIANTS = {
 WITH_VARIANTS = {"memories-21", "memories-42", "formats", "decoders", "holds-21"}
 
 
-def measured_long(name):
-    """The rows of a look, and its table; the page says of how many prompts and seeds."""
-    head, rows = table(name)
-    ways = {way_of(line[0], head) for line in rows} if name in WITH_VARIANTS else ()
-    made = Measured(f"{name}.csv", ways)
+def measured(name, file, ways):
+    """The rows of some ways; the page says of how many prompts and seeds they are."""
+    made = Measured(file, ways)
     before = TEXT.split(f"<!-- table {name} -->")[0]
     assert before.endswith(f"on {len(made.prompts)} prompts, seeds: {len(made.rows)}:\n\n")
-    return made, head, rows
+    return made
 
 
 @pytest.mark.parametrize("name", sorted(WITH_VARIANTS & {*named_in(TEXT)}))
 def test_variants_agree_with_their_rows(name):
     """Catches: a difference to another route's first variant."""
-    made, head, rows = measured_long(name)
+    head, rows = table(name)
+    made = measured(name, f"{name}.csv", {way_of(row[0], head) for row in rows})
     for line, *cells in rows:
         check_differences(made, head[1::2], cells, way_of(line, head), way_of(line, head, first=True))
 
@@ -293,13 +292,16 @@ def way_of(line, head, *, first=False):
 @pytest.mark.parametrize("name", [name for name in named_in(TEXT) if name.startswith("routes")])
 def test_long_routes_agree_with_their_rows(name):
     """Catches: a cost of another memory's target, the difference to the stride."""
-    made, head, rows = measured_long(name)
-    whole = Measured(name.replace("routes", "memories") + ".csv").of(f"{TARGET}/deep-sink", "cost").mean()
+    head, rows = table(name)
+    blocks, _, recomputed = name.removeprefix("routes-").partition("-")
+    memory, of_target = ("recompute", "recompute") if recomputed else (EACH_ITS_OWN, "deep-sink")
+    ways = {row[0]: f"{LONG_ROUTES.get(row[0], row[0])}/{memory}" for row in rows}
+    made = measured(name, f"routes-{blocks}.csv", ways.values())
+    whole = Measured(f"memories-{blocks}.csv", [f"{TARGET}/{of_target}"]).of(f"{TARGET}/{of_target}", "cost").mean()
     against = head[3].removeprefix("minus ")
     for route, cost, *cells in rows:
-        way = f"{LONG_ROUTES.get(route, route)}/{EACH_ITS_OWN}"
-        assert same_figure(Decimal(cost), made.of(way, "cost").mean() / whole)
-        check_differences(made, head[2::2], cells, way, f"{against}/{EACH_ITS_OWN}")
+        assert same_figure(Decimal(cost), made.of(ways[route], "cost").mean() / whole)
+        check_differences(made, head[2::2], cells, ways[route], ways[against])
 
 
 def test_restyled_agree_with_their_rows():
