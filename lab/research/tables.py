@@ -179,8 +179,8 @@ def places_longer(folder: Path) -> str:
 
 LATE = {
     "last 8 blocks, dB": metric("late_clearness"),
-    "last block, dB": last_of,
-    "at its place, last block": placed_last_of,
+    "clip, dB": quality_of,
+    **LAST,
 }
 """Figures of a long clip; the first at whichever moment of the thing's way fits best."""
 HELD = {**LATE, "colour drift": metric("late_drift")}

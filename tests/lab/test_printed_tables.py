@@ -29,10 +29,10 @@ TEXT = PAGE.read_text(encoding="utf-8")
 class Measured:
     """Figures per prompt, means over seeds, of the prompts and seeds that have all of some ways."""
 
-    def __init__(self, file, ways=(), first=None):
+    def __init__(self, *files, ways=(), first=None):
         found = defaultdict(lambda: defaultdict(dict))
-        with (ROWS / file).open(encoding="utf-8", newline="") as lines:
-            for row in csv.DictReader(lines):
+        for file in files:
+            for row in csv.DictReader((ROWS / file).read_text(encoding="utf-8").splitlines()):
                 route = row.get("route", "")
                 row["kept"] = str(route.count("a"))
                 row["target blocks"] = str(sum(letter in "FtrO" for letter in route))
@@ -66,12 +66,12 @@ class Measured:
         """By how much a way is above another."""
         return self.drawn(self.of(way) - self.of(other))
 
-    def curve(self, ways, way, against="cost"):
+    def curve(self, ways, way, against="cost", column="quality"):
         """By how much a way is above others at its own cost, and in each lot; None if it is beyond their ends."""
-        x, y = (np.stack([self.means(one, what) for one in ways]) for what in (against, "quality"))
+        x, y = (np.stack([self.means(one, what) for one in ways]) for what in (against, column))
         order = np.argsort(x, axis=0)
         x, y = (np.take_along_axis(of, order, axis=0) for of in (x, y))
-        cost, quality = (self.means(way, what) for what in (against, "quality"))
+        cost, quality = (self.means(way, what) for what in (against, column))
         if not x[0, 0] <= cost[0] <= x[-1, 0]:
             return None
         return quality - [np.interp(cost[n], x[:, n], y[:, n]) for n in range(len(cost))]
@@ -145,12 +145,13 @@ def test_ways_agree_with_their_rows():
 
 GATE = "reward-min@-0.7"
 BELOW_THE_WAYS = {
-    "0.10 [+0.01, +0.19]": ("handover-2@2", "handover-3@2"),
-    "0.17 dB [+0.03, +0.31]": ("handover-2@4", "handover-3@4"),
+    "0.17 dB [0.03, 0.31]": ("handover-2@4", "handover-3@4"),
     "-0.08 dB [-0.24, +0.09]": ("drafts-3:anchor-only", FAST),
     "-0.18 [-0.46, +0.12]": (GATE, "by chance"),
     "-0.20 [-0.44, +0.03]": ("reward-min@-1", "by chance"),
     "-0.52 [-0.80, -0.23]": ("hybrid@-0.7", "by chance"),
+    "0.13 dB [0.05, 0.21]": ("handover-3@2", "two steps, same cost"),
+    "0.32 [0.20, 0.44]": ("handover-3@4", "two steps, same cost"),
 }
 """What the page says of two ways, or of one and as many of the target's blocks by chance."""
 
@@ -161,7 +162,12 @@ def test_sentences_agree_with_their_rows():
     chance = [TARGET, FAST, *(way for way in made.ways if way.startswith("random@"))]
     for words, (way, other) in BELOW_THE_WAYS.items():
         assert words in TEXT.replace("\n ", "")
-        draws = made.curve(chance, way, "target blocks") if other == "by chance" else made.minus(way, other)
+        if other == "by chance":
+            draws = made.curve(chance, way, "target blocks")
+        elif other == "two steps, same cost":
+            draws = made.curve([FAST, *(f"handover-2@{count}" for count in (2, 4, 9))], way)
+        else:
+            draws = made.minus(way, other)
         check(words, draws)
     for way, kept in ((GATE, "68 %"), ("hybrid@-0.7", "65 %")):
         assert kept in TEXT
@@ -181,7 +187,7 @@ BELOW_THE_PRESETS = {
 
 def test_sentences_on_presets_agree_with_their_rows():
     """Catches: figures of rows that were fewer, a preset taken for the route that had its name."""
-    made = Measured("presets.csv", [*PRESETS.values()])
+    made = Measured("presets.csv", ways=[*PRESETS.values()])
     for words, (way, other, column) in BELOW_THE_PRESETS.items():
         assert words in TEXT
         within = WITHIN / 3 if "place" in column else WITHIN
@@ -197,8 +203,56 @@ def test_sentences_on_presets_agree_with_their_rows():
     )
 
 
+def test_sentences_at_the_same_cost_agree_with_their_rows():
+    """Catches: a gain that is the cost's, a line between other routes, prompts of one file alone."""
+    made = Measured("presets.csv", ways=[*PRESETS.values()])
+    gains = {
+        "+0.14 dB [+0.05, +0.23]": "quality",
+        "+0.30 [+0.17, +0.44]": "last_block_quality",
+        "+0.03 [+0.01, +0.05]": "last_block_at_its_place",
+    }
+    for words, column in gains.items():
+        assert words in TEXT
+        within = WITHIN / 3 if "place" in column else WITHIN
+        check(words, made.curve(["handover-2@2", "careful"], "at-3@2+5", column=column), within=within)
+    both = Measured("presets.csv", "ways.csv", ways=["at-3@2+5", "handover-3@2", "handover-3@4"])
+    assert (len(both.prompts), len(both.rows)) == (100, 2)
+    assert "-0.06 dB [-0.15, +0.04], 100 of the prompts" in TEXT
+    check("-0.06 dB [-0.15, +0.04]", both.curve(["handover-3@2", "handover-3@4"], "at-3@2+5"))
+
+
+def test_share_of_the_gap_in_the_last_block_agrees_with_its_rows():
+    made = Measured("presets.csv", ways=[*PRESETS.values()])
+    fast, draft, target = (made.means(way, "last_block_quality") for way in (FAST, DRAFT, TARGET))
+    assert "30 % [24, 37] in the last block" in TEXT
+    check("30 [24, 37]", 100 * (fast - draft) / (target - draft), within=1)
+
+
+BELOW_SESSIONS = {
+    "1.68 dB [1.44, 1.92]": ("refine-light", DRAFT),
+    "0.18 dB [0.09, 0.27]": ("refine-strong", "refine-medium"),
+}
+BELOW_CONTROL = {
+    "0.05 dB [0.00, 0.11]": ("passes-2@2", "handover-2@2", "quality"),
+    "0.26 dB [0.01, 0.54]": ("handover-2@9", "passes-2@9", "last_block_quality"),
+}
+
+
+def test_sentences_below_other_tables_agree_with_their_rows():
+    """Catches: a session's figure in place of a way's, steps that are taken for left out."""
+    sessions, control = (Measured(f"{name}.csv") for name in ("sessions", "control"))
+    for words, (way, other) in BELOW_SESSIONS.items():
+        assert words in TEXT
+        check(words, sessions.minus(way, other))
+    assert f"in the {np.isfinite(sessions.of(DRAFT, 'overlap')).sum()} sessions that show it" in TEXT
+    for words, (way, other, column) in BELOW_CONTROL.items():
+        assert words in TEXT
+        check(words, control.drawn(control.of(way, column) - control.of(other, column)))
+
+
 HEADS = {
     "quality, dB": "quality",
+    "clip, dB": "quality",
     "last block, dB": "last_block_quality",
     "at its place": "at_its_place",
     "at its place, last block": "last_block_at_its_place",
@@ -227,7 +281,7 @@ def test_differences_agree_with_their_rows(name):
     """Catches: a hidden mover's frames counted, prompts without a value paired with others."""
     file, ways, first = COMPARED[name]
     head, rows = table(name)
-    made = Measured(file, [ways.get(row[0], row[0]) for row in rows], first)
+    made = Measured(file, ways=[ways.get(row[0], row[0]) for row in rows], first=first)
     before = TEXT.split(f"<!-- table {name} -->")[0]
     of = "sessions" if name == "sessions" else "prompts"
     assert before.endswith(f"on {len(made.prompts)} {of}:\n\n")
@@ -268,7 +322,7 @@ WITH_VARIANTS = {"memories-21", "memories-42", "formats", "decoders", "holds-21"
 
 def measured(name, file, ways):
     """The rows of some ways; the page says of how many prompts and seeds they are."""
-    made = Measured(file, ways)
+    made = Measured(file, ways=ways)
     before = TEXT.split(f"<!-- table {name} -->")[0]
     assert before.endswith(f"on {len(made.prompts)} prompts, seeds: {len(made.rows)}:\n\n")
     return made
@@ -297,7 +351,11 @@ def test_long_routes_agree_with_their_rows(name):
     memory, of_target = ("recompute", "recompute") if recomputed else (EACH_ITS_OWN, "deep-sink")
     ways = {row[0]: f"{LONG_ROUTES.get(row[0], row[0])}/{memory}" for row in rows}
     made = measured(name, f"routes-{blocks}.csv", ways.values())
-    whole = Measured(f"memories-{blocks}.csv", [f"{TARGET}/{of_target}"]).of(f"{TARGET}/{of_target}", "cost").mean()
+    whole = (
+        Measured(f"memories-{blocks}.csv", ways=[f"{TARGET}/{of_target}"])
+        .of(f"{TARGET}/{of_target}", "cost")
+        .mean()
+    )
     against = head[3].removeprefix("minus ")
     for route, cost, *cells in rows:
         assert same_figure(Decimal(cost), made.of(ways[route], "cost").mean() / whole)
@@ -367,7 +425,7 @@ def test_control_agrees_with_its_rows():
 
 def test_presets_agree_with_their_rows():
     """Catches: a share of the gap of other ends, a median over videos in place of prompts."""
-    made = Measured("presets.csv", [*PRESETS.values()])
+    made = Measured("presets.csv", ways=[*PRESETS.values()])
     _, rows = table("presets")
     assert [row[0] for row in rows] == [*PRESETS]
     for name, _, quality, below, median, gap, cost in rows:
