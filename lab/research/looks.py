@@ -3,7 +3,7 @@
     python -m lab.research.looks places
     python -m lab.research.looks presets --prompts 60
     python -m lab.research.looks memories-21
-    python -m lab.research.looks routes-21 --variants recompute+deep-sink
+    python -m lab.research.looks routes-21 --variants recompute
 
 Each look is one of MEASURED. Its rows go into docs/rows/NAME.csv one by one as they are made, and the same command
 goes on after the last; seed by seed, so that a look that was stopped early has all ways of the prompts that it has.

@@ -38,7 +38,7 @@ from .markdown import markdown
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, FIRST_TWO, POCKET_TAUS, TARGET_ONLY, Configuration, protocol
 from .sessions import FILE
 from .statistics import NumberOf, Table, against_curve, curve_of, interval, metric
-from .variants import PLAIN, TOGETHER, both
+from .variants import PLAIN, TOGETHER
 
 CHOOSING = 60
 """Training prompts by which three of the routes were chosen; see lab/training/LOG.md."""
@@ -221,14 +221,14 @@ def variants(
     return markdown(head_of(columns, names[first]), lines)
 
 
-def long_routes(blocks: int, memory: str, folder: Path) -> str:
-    """Return routes of one cost in long clips with a memory of the pair, beside as many first blocks."""
+def long_routes(blocks: int, folder: Path) -> str:
+    """Return routes of one cost in long clips with recomputed contexts, beside as many first blocks."""
     routes = [way.name for way in routes_of_one_cost(blocks)]
     first = next(name for name in routes if name.startswith("first@"))
-    names = {f"{name}/{memory}": "balanced" if name == WINNER.name else name for name in routes}
+    names = {f"{name}/recompute": "balanced" if name == WINNER.name else name for name in routes}
     table = table_of(folder / f"routes-{blocks}.csv", names)
-    lines = compared_lines(table, names, f"{first}/{memory}", LATE)
-    of_target = f"{TARGET_ONLY}/{both(memory)[1]}"
+    lines = compared_lines(table, names, f"{first}/recompute", LATE)
+    of_target = f"{TARGET_ONLY}/recompute"
     whole = table_of(folder / f"memories-{blocks}.csv", [of_target]).mean(of_target, cost_of).value
     for way, line in zip(names, lines, strict=True):
         line.insert(1, f"{table.mean(way, cost_of).value / whole:.2f}")
@@ -357,10 +357,9 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
     "control": control,
     "sessions": finishes,
     "memories-21": partial(variants, "memories-21", REMEMBERED, {EACH_ITS_OWN: "each its own"}, LATE),
-    "memories-42": partial(variants, "memories-42", REMEMBERED, {EACH_ITS_OWN: "each its own"}, LATE),
-    "routes-21": partial(long_routes, 21, EACH_ITS_OWN),
-    "routes-21-recomputed": partial(long_routes, 21, "recompute"),
-    "routes-42": partial(long_routes, 42, EACH_ITS_OWN),
+    "memories-42": partial(variants, "memories-42", REMEMBERED, {}, LATE),
+    "routes-21": partial(long_routes, 21),
+    "routes-42": partial(long_routes, 42),
     "formats": partial(variants, "formats", IN_FORMAT, DRAFTER_LESS, PLACED),
     "decoders": partial(variants, "decoders", DECODED, {}, PLACED),
     "holds-21": partial(variants, "holds-21", WITH_HOLD, {}, HELD),

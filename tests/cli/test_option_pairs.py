@@ -291,11 +291,11 @@ def test_colour_hold_without_effect_is_noted(files, tmp_path, blocks, held):
         (16, Route(Stride(6)), False),
     ],
 )
-def test_long_video_without_a_stride_is_noted(files, blocks, route, noted):
+def test_target_blocks_that_wear_off_are_noted(files, blocks, route, noted):
     request = VideoRequest(blocks=blocks, width=32, height=32, route=route)
     load = LoadOptions(drafter=ModelOptions(preset="custom"), target=ModelOptions(preset="custom"))
     notes = resolve_film(request, check_models(files, load)).notes
-    assert any("every sixth block" in note for note in notes) == noted
+    assert any("first blocks wear off" in note for note in notes) == noted
 
 
 @pytest.mark.parametrize(

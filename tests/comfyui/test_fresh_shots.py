@@ -174,7 +174,7 @@ def test_run_up_to_no_block_names_all_shots(parts):
         run_job(film_job(parts, until_block=9))
 
 
-def test_run_up_to_a_locked_block_names_what_is_made(parts, film):
+def test_locked_block_is_none_to_run_up_to(parts, film):
     """Catches: locked blocks among those that may be chosen."""
     locks = f"b=2:{film.live.done['digests'][3]}"
     with pytest.raises(BadInput, match="until_block is 3, and the run makes blocks 1 to 2 and 5 to 8; choose"):

@@ -51,7 +51,7 @@ def few(monkeypatch):
     monkeypatch.setattr(given, "GIVEN", (3,))
 
 
-def test_restyled_rows_are_of_each_way_and_go_on(tmp_path, few):
+def test_restyled_rows_go_on_where_they_stopped(tmp_path, few):
     """Catches: a row made twice, a prompt that is taken for finished, a share on the prompt's own path."""
     run = ["restyle", "--prompts", "1", "--folder", str(tmp_path)]
     file = tmp_path / "restyled.csv"

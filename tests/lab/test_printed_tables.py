@@ -20,6 +20,7 @@ from sdvg_core.settings.request import STRENGTHS
 WITHIN = 0.06
 DRAWS = 16_000
 TARGET, FAST, DRAFT = "target-only", "anchor-only", "draft-only"
+BALANCED = "at-3@2+5"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
@@ -175,24 +176,49 @@ def test_sentences_agree_with_their_rows():
 
 
 FIRST_TWO = {"first two": "handover-2@2"}
-PRESETS = {TARGET: TARGET, "careful": "careful", "balanced": "at-3@2+5", **FIRST_TWO, "fast": FAST, DRAFT: DRAFT}
-BELOW_THE_PRESETS = {
-    "0.87 dB [0.73, 1.02]": ("at-3@2+5", FAST, "quality"),
-    "1.55 [1.30, 1.81]": ("careful", FAST, "quality"),
-    "0.36 dB [0.16, 0.59]": ("careful", "at-3@2+5", "last_block_quality"),
-    "0.03 [0.00, 0.06]": ("careful", "at-3@2+5", "last_block_at_its_place"),
+PRESETS = {TARGET: TARGET, "careful": "careful", "balanced": BALANCED, **FIRST_TWO, "fast": FAST, DRAFT: DRAFT}
+DIFFERENCES = {
+    "presets": {
+        "0.87 dB [0.73, 1.02]": (BALANCED, FAST, "quality"),
+        "1.55 [1.30, 1.81]": ("careful", FAST, "quality"),
+        "0.36 dB [0.16, 0.59]": ("careful", BALANCED, "last_block_quality"),
+        "0.03 [0.00, 0.06]": ("careful", BALANCED, "last_block_at_its_place"),
+    },
+    "control": {
+        "0.05 dB [0.00, 0.11]": ("passes-2@2", "handover-2@2", "quality"),
+        "0.26 dB [0.01, 0.54]": ("handover-2@9", "passes-2@9", "last_block_quality"),
+    },
+    "sessions": {
+        "1.68 dB [1.44, 1.92]": ("refine-light", DRAFT, "quality"),
+        "0.18 dB [0.09, 0.27]": ("refine-strong", "refine-medium", "quality"),
+    },
+    "memories-21": {
+        "0.54 dB [0.12, 1.06]": (f"{BALANCED}/recompute", f"{DRAFT}/recompute", "last_block_quality"),
+    },
+    "routes-42": {
+        "+0.00 dB [-0.25, +0.28]": ("stride@6/recompute", f"{BALANCED}/recompute", "quality"),
+    },
+    "memories-42": {
+        "+0.11 [-0.44, +0.64]": (f"{BALANCED}/recompute", f"{DRAFT}/recompute", "last_block_quality"),
+    },
 }
-"""What the page says of two presets."""
+"""What the page says of two ways, by the file of their rows: the words, the ways, the column."""
 
 
-def test_sentences_on_presets_agree_with_their_rows():
-    """Catches: figures of rows that were fewer, a preset taken for the route that had its name."""
-    made = Measured("presets.csv", ways=[*PRESETS.values()])
-    for words, (way, other, column) in BELOW_THE_PRESETS.items():
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_sentences_on_two_ways_agree_with_their_rows(name):
+    """Catches: figures of rows that were fewer, a difference the other way round, a clip for a block."""
+    for words, (way, other, column) in DIFFERENCES[name].items():
+        made = Measured(f"{name}.csv", ways=[way, other])
         assert words in TEXT
         within = WITHIN / 3 if "place" in column else WITHIN
         check(words, made.drawn(made.of(way, column) - made.of(other, column)), within=within)
-    placed = [made.means(way, "last_block_at_its_place")[0] for way in (TARGET, FAST, "at-3@2+5", "careful", DRAFT)]
+
+
+def test_shares_of_frames_agree_with_their_rows():
+    """Catches: a preset taken for the route that had its name."""
+    made = Measured("presets.csv", ways=[*PRESETS.values()])
+    placed = [made.means(way, "last_block_at_its_place")[0] for way in (TARGET, FAST, BALANCED, "careful", DRAFT)]
     shown = re.search(
         r"in (\d+) % of the frames by\s+the target, in (\d+) with \*fast\*, (\d+) with \*balanced\*, (\d+) with "
         r"\*careful\*, (\d+) by the drafter",
@@ -203,7 +229,7 @@ def test_sentences_on_presets_agree_with_their_rows():
     )
 
 
-def test_sentences_at_the_same_cost_agree_with_their_rows():
+def test_sentences_at_one_cost_agree_with_rows():
     """Catches: a gain that is the cost's, a line between other routes, prompts of one file alone."""
     made = Measured("presets.csv", ways=[*PRESETS.values()])
     gains = {
@@ -214,40 +240,23 @@ def test_sentences_at_the_same_cost_agree_with_their_rows():
     for words, column in gains.items():
         assert words in TEXT
         within = WITHIN / 3 if "place" in column else WITHIN
-        check(words, made.curve(["handover-2@2", "careful"], "at-3@2+5", column=column), within=within)
-    both = Measured("presets.csv", "ways.csv", ways=["at-3@2+5", "handover-3@2", "handover-3@4"])
+        check(words, made.curve(["handover-2@2", "careful"], BALANCED, column=column), within=within)
+    both = Measured("presets.csv", "ways.csv", ways=[BALANCED, "handover-3@2", "handover-3@4"])
     assert (len(both.prompts), len(both.rows)) == (100, 2)
     assert "-0.06 dB [-0.15, +0.04], 100 of the prompts" in TEXT
-    check("-0.06 dB [-0.15, +0.04]", both.curve(["handover-3@2", "handover-3@4"], "at-3@2+5"))
+    check("-0.06 dB [-0.15, +0.04]", both.curve(["handover-3@2", "handover-3@4"], BALANCED))
 
 
-def test_share_of_the_gap_in_the_last_block_agrees_with_its_rows():
+def test_share_of_the_gap_agrees_with_its_rows():
     made = Measured("presets.csv", ways=[*PRESETS.values()])
     fast, draft, target = (made.means(way, "last_block_quality") for way in (FAST, DRAFT, TARGET))
     assert "30 % [24, 37] in the last block" in TEXT
     check("30 [24, 37]", 100 * (fast - draft) / (target - draft), within=1)
 
 
-BELOW_SESSIONS = {
-    "1.68 dB [1.44, 1.92]": ("refine-light", DRAFT),
-    "0.18 dB [0.09, 0.27]": ("refine-strong", "refine-medium"),
-}
-BELOW_CONTROL = {
-    "0.05 dB [0.00, 0.11]": ("passes-2@2", "handover-2@2", "quality"),
-    "0.26 dB [0.01, 0.54]": ("handover-2@9", "passes-2@9", "last_block_quality"),
-}
-
-
-def test_sentences_below_other_tables_agree_with_their_rows():
-    """Catches: a session's figure in place of a way's, steps that are taken for left out."""
-    sessions, control = (Measured(f"{name}.csv") for name in ("sessions", "control"))
-    for words, (way, other) in BELOW_SESSIONS.items():
-        assert words in TEXT
-        check(words, sessions.minus(way, other))
-    assert f"in the {np.isfinite(sessions.of(DRAFT, 'overlap')).sum()} sessions that show it" in TEXT
-    for words, (way, other, column) in BELOW_CONTROL.items():
-        assert words in TEXT
-        check(words, control.drawn(control.of(way, column) - control.of(other, column)))
+def test_sessions_that_show_the_thing_are_counted():
+    shown = np.isfinite(Measured("sessions.csv").of(DRAFT, "overlap")).sum()
+    assert f"in the {shown} sessions that show it" in TEXT
 
 
 HEADS = {
@@ -300,14 +309,13 @@ def check_differences(made, columns, cells, way, against):
         check(minus, difference, within=within, bold=True)
 
 
-EACH_ITS_OWN = "recompute+deep-sink"
-LONG_ROUTES = {"drafter": DRAFT, "balanced": "at-3@2+5", "target": TARGET}
+LONG_ROUTES = {"drafter": DRAFT, "balanced": BALANCED, "target": TARGET}
 VARIANTS = {
     "recomputed": "recompute",
     "window": "window",
     "deep sink": "deep-sink",
     "MemRoPE": "memrope",
-    "each its own": EACH_ITS_OWN,
+    "each its own": "recompute+deep-sink",
     "16 bits": "bf16",
     "int8": "int8",
     "w4a8": "w4a8",
@@ -347,15 +355,10 @@ def way_of(line, head, *, first=False):
 def test_long_routes_agree_with_their_rows(name):
     """Catches: a cost of another memory's target, the difference to the stride."""
     head, rows = table(name)
-    blocks, _, recomputed = name.removeprefix("routes-").partition("-")
-    memory, of_target = ("recompute", "recompute") if recomputed else (EACH_ITS_OWN, "deep-sink")
-    ways = {row[0]: f"{LONG_ROUTES.get(row[0], row[0])}/{memory}" for row in rows}
-    made = measured(name, f"routes-{blocks}.csv", ways.values())
-    whole = (
-        Measured(f"memories-{blocks}.csv", ways=[f"{TARGET}/{of_target}"])
-        .of(f"{TARGET}/{of_target}", "cost")
-        .mean()
-    )
+    ways = {row[0]: f"{LONG_ROUTES.get(row[0], row[0])}/recompute" for row in rows}
+    made = measured(name, f"{name}.csv", ways.values())
+    target = f"{TARGET}/recompute"
+    whole = Measured(name.replace("routes", "memories") + ".csv", ways=[target]).of(target, "cost").mean()
     against = head[3].removeprefix("minus ")
     for route, cost, *cells in rows:
         assert same_figure(Decimal(cost), made.of(ways[route], "cost").mean() / whole)
