@@ -36,7 +36,7 @@ def table_of(file: Path, ways: Collection[str] = (), first: int | None = None) -
     prompts = prompts_of(seeds[0]) if seeds else []
     if not prompts:
         fault = f"{file} lacks rows of {', '.join(sorted(ways)) or 'any way'}"
-        raise BadInput(f"{fault}; make them with python -m lab.research.looks {file.stem}")
+        raise BadInput(f"{fault}; docs/rows/README.md says which command makes them")
     whole = [seed for seed in seeds if set(prompts) <= set(prompts_of(seed))]
     return make_table([row for row in rows if row["seed"] in whole], prompts, whole)
 
@@ -77,7 +77,7 @@ def share(table: Table, way: str) -> str:
     return f"{of:.2f}"
 
 
-# --- beside each other
+# --- compared
 
 
 def compared(table: Table, ways: Mapping[str, str], against: str, columns: Mapping[str, NumberOf]) -> str:

@@ -149,7 +149,7 @@ def figures(frames: Tensor, scene: Scene, seams: Sequence[int]) -> dict[str, flo
 def extended(
     streamer: Streamer, codec: VideoCodec, scene: Scene, seed: int, folder: Path
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of new frames by how much was given, each beside the same frames of a video that was made whole.
+    """Yield rows of new frames by how much was given, and of the same frames of a video that was made whole.
 
     `quality` allows for a video that is late; the figures of the last block do not.
     """
@@ -235,7 +235,6 @@ def _work(options: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     scenes = scenes_of(seeded(SEED, "given"), PROMPTS, held_out=True, kind="alone")[: options.prompts]
     streamer = Streamer(trained_set(), pocket_options())
-    codec = streamer._loaded.build().codec
     if options.what == "picture":
         with tempfile.TemporaryDirectory() as name:
             draw(picture(streamer, scenes[:3], Path(name))).save(options.output)

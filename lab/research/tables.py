@@ -193,7 +193,7 @@ REMEMBERED = {
     "deep-sink": "deep sink",
     "memrope": "MemRoPE",
 }
-"""Memories by their names on the page; as the other variants below, the first is what the others are beside."""
+"""Memories by their names on the page. Here and below, the first is what the others are compared with."""
 IN_FORMAT = {PLAIN: "16 bits", "int8": "int8", "w4a8": "w4a8"}
 DRAFTER_LESS = {f"int8{TOGETHER}w4a8": "w4a8, the drafter int8"}
 DECODED = {"vae": "VAE", "taehv": "TAEHV"}
@@ -207,7 +207,7 @@ def variants(
     columns: Mapping[str, NumberOf],
     folder: Path,
 ) -> str:
-    """Return what videos become with each variant of the models, beside the first of `names`.
+    """Return what videos become with each variant of the models, compared with the first of `names`.
 
     `of_balanced`: variants in which the two models differ, for the one route that has both.
     """
@@ -222,7 +222,7 @@ def variants(
 
 
 def long_routes(blocks: int, folder: Path) -> str:
-    """Return routes of one cost in long clips with recomputed contexts, beside as many first blocks."""
+    """Return routes of one cost in long clips with recomputed contexts, compared with as many first blocks."""
     routes = [way.name for way in routes_of_one_cost(blocks)]
     first = next(name for name in routes if name.startswith("first@"))
     names = {f"{name}/recompute": "balanced" if name == WINNER.name else name for name in routes}

@@ -45,7 +45,8 @@ EARLY = 5
 """The last block of the target's in a route that only begins with them."""
 FADED = (
     "The large model's first blocks wear off: on the miniature nothing was seen of them in the last of 42 blocks, "
-    "and no other place for as many was better. A shot that begins afresh starts with the large model anew."
+    "and over the clip no other place that was tried for as many was better. A shot that begins afresh starts with "
+    "the large model anew."
 )
 WHOLE = Shot()
 """The shot of a film that is one run."""

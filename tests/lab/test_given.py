@@ -68,7 +68,7 @@ def test_restyled_rows_go_on_where_they_stopped(tmp_path, few):
     assert file.read_text() == whole
 
 
-def test_extended_rows_are_beside_a_whole_clip(tmp_path, few):
+def test_extended_rows_have_a_whole_clips_too(tmp_path, few):
     """Catches: frames of the given clip in the quality, the whole clip's own last block for the same frames."""
     assert given.main(["extend", "--prompts", "1", "--folder", str(tmp_path)]) == 0
     rows = rows_in(tmp_path / "extended.csv")

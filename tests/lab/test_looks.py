@@ -24,12 +24,12 @@ from lab.research.looks import (
 )
 from lab.research.routers import seeded
 from lab.research.tables import CHOOSING, best_placed
-from lab.research.variants import with_files
+from lab.research.variants import with_fast_decoder, with_files
 from lab.research.videos import StudyOptions
 from lab.research.world import held_out_prompts, is_held_out
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.trained_set import pocket_options, trained_set
+from sdvg_core.pocket.trained_set import pocket_fast_vae, pocket_options, trained_set
 from sdvg_core.settings.route import At, First, Route, route_preset
 from sdvg_core.weights.weight_file import open_weights
 
@@ -165,6 +165,13 @@ def test_each_model_is_loaded_in_its_own_format(tmp_path):
     assert mixed.target.stat().st_mtime_ns == before
 
 
+def test_look_decodes_with_the_decoder_of_its_name():
+    """Catches: the VAE's figures under the name of the TAEHV."""
+    shipped = StudyOptions(files=trained_set(), load=pocket_options())
+    assert with_fast_decoder(shipped, "vae") == shipped
+    assert with_fast_decoder(shipped, "taehv").files == replace(shipped.files, vae=pocket_fast_vae())
+
+
 def test_hold_reaches_the_run(tmp_path, monkeypatch):
     """Catches: rows of a hold that no run gets, or without their figures."""
     look = replace(MEASURED["holds-21"], ways=(looks.ENDS[0],), prompts=1, blocks=5, variants=("0", "1"))
@@ -189,7 +196,7 @@ def test_table_takes_whole_seeds(tmp_path):
 
 
 def test_empty_table_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="lacks rows of any way; make them with"):
+    with pytest.raises(BadInput, match=r"lacks rows of any way; docs/rows/README\.md says which command makes"):
         table_of(tmp_path / "presets.csv")
 
 

@@ -9,6 +9,7 @@ import csv
 import re
 from collections import defaultdict
 from decimal import Decimal
+from itertools import product
 
 import numpy as np
 import pytest
@@ -142,6 +143,25 @@ def test_ways_agree_with_their_rows():
         check(random, None if way in (*chance, DRAFT) else made.curve(chance, way), bold=True)
     compared = sum(cell != "-" for row in rows for cell in row[5:])
     assert f"Of {compared} comparisons" in TEXT
+
+
+def test_first_seed_says_the_same_but_for_three():
+    """Whether an interval leaves out 0, and on which side. Catches: a sentence that nobody worked out."""
+    both, first = Measured("ways.csv"), Measured("ways.csv")
+    first.rows = first.rows[:1]
+    firsts, chance = (
+        [TARGET, FAST, *(way for way in both.ways if way.startswith(of))] for of in ("first@", "random@")
+    )
+    differ = set()
+    for (name, *_), (group, curve) in product(table("ways")[1], (("first", firsts), ("chance", chance))):
+        way = name.split(",")[0]
+        draws = [] if way in (*curve, DRAFT) else [of.curve(curve, way) for of in (both, first)]
+        if any(one is not None for one in draws):
+            ends = [np.quantile(one[1:], (0.025, 0.975)) for one in draws]
+            if len({(low > 0, high < 0) for low, high in ends}) > 1:
+                differ.add((way, group))
+    assert differ == {("stride@4", "chance"), ("stride-2@4", "first"), ("random@0.6", "first")}
+    assert "(`stride@4` against chance, `stride-2@4` and `random@0.6` against" in TEXT
 
 
 GATE = "reward-min@-0.7"
@@ -346,7 +366,7 @@ def test_variants_agree_with_their_rows(name):
 
 
 def way_of(line, head, *, first=False):
-    """The way of a line of variants; `first`: with the variant that the others are beside."""
+    """The way of a line of variants; `first`: with the variant that the others are compared with."""
     route, variant = line.split(", ", 1)
     return f"{LONG_ROUTES[route]}/{VARIANTS[head[2].removeprefix('minus ') if first else variant]}"
 
