@@ -383,10 +383,10 @@ def printed(text: str, folder: Path) -> str:
             raise BadInput(
                 f"the page asks for the table {name}, which is not known; choose among {', '.join(TABLES)}"
             )
-        begin = f"<!-- table {name} -->\n"
+        begin = f"<!-- table {name} -->"
         before, after = text.split(begin, 1)
         rest = after[after.index("\n\n") :]
-        text = f"{before}{begin}{TABLES[name](folder)}{rest}"
+        text = f"{before}{begin}\n{TABLES[name](folder)}{rest}"
     return text
 
 
