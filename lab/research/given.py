@@ -168,12 +168,12 @@ def extended(
 
 
 def decibels(frames: Tensor, scene: Scene, first: int) -> Tensor:
-    """Return (f,) decibels of frames due from `first` on, each against its best moment up to LATE late."""
+    """Return (f,) decibels of frames due from `first` on, each at its best moment: LATE late to REACH early."""
     count = len(frames)
-    lags = REACH + LATE
-    times = torch.arange(first - REACH, first + count + LATE, dtype=torch.float32).clamp(min=0)
+    times = torch.arange(first - LATE, first + count + REACH, dtype=torch.float32).clamp(min=0)
     truth, mask = render_with_mask(scene, times)
-    errors = [weighted_error(frames, truth[i : i + count], mask[i : i + count]) for i in range(lags)]
+    lags = range(LATE + REACH + 1)
+    errors = [weighted_error(frames, truth[i : i + count], mask[i : i + count]) for i in lags]
     return (-10 * torch.stack(errors).amin(dim=0).clamp(min=1e-12).log10()).clamp(max=BEST)
 
 

@@ -37,11 +37,12 @@ def test_share_of_blocks_counts_the_nearer_scene():
 
 
 def test_late_frames_are_judged_at_their_best_moment():
-    """Catches: frames that are judged from the clip's begin, a lag that knows no end."""
-    late = render_scene(SCENE, torch.arange(20.0, 32.0))
-    assert given.decibels(late, SCENE, 20).mean() == given.BEST
-    assert given.decibels(late, SCENE, 20 - given.LATE + 1).mean() == given.BEST
-    assert given.decibels(late, SCENE, 20 - 2 * given.LATE).mean() < 20
+    """Catches: an early frame taken for a late one, a lag that knows no end."""
+    shown = render_scene(SCENE, torch.arange(20.0, 32.0))
+    for late in (0, given.LATE, -given.REACH):
+        assert given.decibels(shown, SCENE, 20 + late).mean() == given.BEST
+    for late in (given.LATE + 6, -given.REACH - 6):
+        assert given.decibels(shown, SCENE, 20 + late).mean() < 20
 
 
 @pytest.fixture
