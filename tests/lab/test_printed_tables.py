@@ -186,7 +186,7 @@ BELOW_THE_WAYS = {
     "-0.89 dB [-1.39, -0.38]": (GATE, "chance, same cost", LAST),
     "+0.00 [-0.05, +0.06]": (GATE, "chance, same cost", PLACED),
     "+0.07 [+0.01, +0.13]": (GATE, "first, same cost", PLACED),
-    "-0.07 [-0.14, -0.01]": (GATE, "two steps, same cost", PLACED),
+    "-0.37 [-0.73, -0.00]": ("hybrid@-0.7", "chance, same cost", LAST),
 }
 """What the page says of two ways, or of one and others at its cost or with as many of the target's blocks."""
 
@@ -229,8 +229,24 @@ DIFFERENCES = {
         "+0.10 [-0.06, +0.26]": ("handover-2@4", "handover-3@4", LAST),
         "0.68 dB [0.25, 1.12]": ("stride-2@4", "handover-3@4", LAST),
         "0.87 [0.62, 1.12] below": ("handover-3@4", "stride-2@4", "quality"),
+        "+0.02 [-0.04, +0.08]": ("stride-2@4", "handover-3@4", PLACED),
         "0.07 [0.02, 0.13]": ("stride-2@4", "handover-2@2", PLACED),
-        "0.02 [0.00, 0.03] fewer": (FAST, f"drafts-3:{FAST}", "at_its_place"),
+        "0.23 dB [0.10, 0.36] lower": (GATE, "hybrid@-0.7", "quality"),
+        "gate -0.05 [-0.22, +0.13]": (f"drafts-3:{GATE}", GATE, "quality"),
+        "-0.05 [-0.22, +0.12]": ("drafts-3:hybrid@-0.7", "hybrid@-0.7", "quality"),
+        "*fast* 0.02 [0.00, 0.03]": (FAST, f"drafts-3:{FAST}", "at_its_place"),
+        "*hybrid* 0.04 [0.00, 0.08]": ("hybrid@-0.7", "drafts-3:hybrid@-0.7", PLACED),
+    },
+    "ways+presets": {
+        "+0.81 dB [+0.42, +1.20]": ("stride-2@4", BALANCED, LAST),
+        "+0.04 [-0.02, +0.09]": ("stride-2@4", BALANCED, PLACED),
+        "-0.35 [-0.55, -0.16]": ("stride-2@4", BALANCED, "quality"),
+        "+0.25 dB [-0.08, +0.57]": ("stride-3@4", BALANCED, LAST),
+        "0.55 [0.36, 0.76] below": (BALANCED, "stride-3@4", "quality"),
+    },
+    "formats": {
+        "0.41 dB [0.14, 0.71]": (f"{DRAFT}/bf16", f"{DRAFT}/w4a8", "quality"),
+        "0.31 [0.05, 0.58]": (f"{BALANCED}/bf16", f"{BALANCED}/w4a8", "quality"),
     },
     "places-21": {
         "0.35 dB [0.00, 0.78]": (BALANCED, "at-3@5+12", "quality"),
@@ -249,18 +265,24 @@ DIFFERENCES = {
     "routes-42": {
         "+0.00 dB [-0.25, +0.28]": ("stride@6/recompute", f"{BALANCED}/recompute", "quality"),
     },
+    "routes-21+memories-21": {
+        "0.88 dB [0.38, 1.45]": ("first@4/recompute", f"{DRAFT}/recompute", LAST),
+    },
+    "routes-42+memories-42": {
+        "+0.07 [-0.51, +0.64]": ("first@7/recompute", f"{DRAFT}/recompute", LAST),
+    },
     "memories-42": {
         "+0.11 [-0.44, +0.64]": (f"{BALANCED}/recompute", f"{DRAFT}/recompute", "last_block_quality"),
     },
 }
-"""What the page says of two ways, by the file of their rows: the words, the ways, the column."""
+"""What the page says of two ways, by the files of their rows: the words, the ways, the column."""
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_sentences_on_two_ways_agree_with_their_rows(name):
     """Catches: figures of rows that were fewer, a difference the other way round, a clip for a block."""
     for words, (way, other, column) in DIFFERENCES[name].items():
-        made = Measured(f"{name}.csv", ways=[way, other])
+        made = Measured(*(f"{file}.csv" for file in name.split("+")), ways=[way, other])
         assert words in SENTENCES
         draws = made.drawn(made.of(way, column) - made.of(other, column))
         check(words, draws, within=within_of(column))
@@ -311,16 +333,15 @@ def test_sentences_at_one_cost_agree_with_rows():
         check(words, draws, within=within_of(column))
 
 
-def test_sentences_on_a_stride_and_balanced_agree():
-    made = Measured("presets.csv", "ways.csv", ways=[BALANCED, "stride-2@4"])
-    assert (len(made.prompts), len(made.rows)) == (100, 2)
-    assert "+0.04 [-0.02, +0.09], with a clip 0.35 dB [0.16, 0.55] below" in SENTENCES
-    gains = {
-        column: made.drawn(made.of("stride-2@4", column) - made.of(BALANCED, column))
-        for column in (PLACED, "quality")
-    }
-    check("+0.04 [-0.02, +0.09]", gains[PLACED], within=within_of(PLACED))
-    check("0.35 dB [0.16, 0.55]", -gains["quality"])
+def test_lead_that_first_blocks_lose_agrees():
+    """Of two lengths of clips of the same prompts. Catches: a lead over another way."""
+    leads = []
+    for length, first in ((21, "first@4"), (42, "first@7")):
+        ways = [f"{first}/recompute", f"{DRAFT}/recompute"]
+        made = Measured(f"routes-{length}.csv", f"memories-{length}.csv", ways=ways)
+        leads.append(made.of(ways[0], LAST) - made.of(ways[1], LAST))
+    assert "0.82 [0.15, 1.54] less" in SENTENCES
+    check("0.82 [0.15, 1.54]", made.drawn(leads[0] - leads[1]))
 
 
 def test_share_of_the_gap_agrees_with_its_rows():
@@ -465,8 +486,11 @@ def test_restyled_agree_with_their_rows():
         for way, (quality, at_its_place) in ((on_it, cells[:2]), (elsewhere, cells[2:])):
             check(quality, made.drawn(made.of(way)))
             check(at_its_place, made.drawn(made.of(way, placed)), within=within_of(PLACED))
-        share = made.of(elsewhere, "nearer_to_the_clip").mean()
-        assert same_figure(Decimal(nearer.removesuffix(" %")), share, percent=True)
+        nearer_blocks = made.drawn(made.of(elsewhere, "nearer_to_the_clip"))
+        assert same_figure(Decimal(nearer.removesuffix(" %")), nearer_blocks[0], percent=True)
+        if strength == "light":
+            assert "18 % [9, 28] of the blocks" in SENTENCES
+            check("18 [9, 28]", 100 * nearer_blocks, within=1)
 
 
 def test_drafted_restyles_agree_with_their_rows():
