@@ -235,7 +235,7 @@ DIFFERENCES = {
         "gate -0.05 [-0.22, +0.13]": (f"drafts-3:{GATE}", GATE, "quality"),
         "-0.05 [-0.22, +0.12]": ("drafts-3:hybrid@-0.7", "hybrid@-0.7", "quality"),
         "*fast* 0.02 [0.00, 0.03]": (FAST, f"drafts-3:{FAST}", "at_its_place"),
-        "*hybrid* 0.04 [0.00, 0.08]": ("hybrid@-0.7", "drafts-3:hybrid@-0.7", PLACED),
+        "0.04 [0.00, 0.08] in the last block": ("hybrid@-0.7", "drafts-3:hybrid@-0.7", PLACED),
     },
     "ways+presets": {
         "+0.81 dB [+0.42, +1.20]": ("stride-2@4", BALANCED, LAST),
@@ -243,6 +243,14 @@ DIFFERENCES = {
         "-0.35 [-0.55, -0.16]": ("stride-2@4", BALANCED, "quality"),
         "+0.25 dB [-0.08, +0.57]": ("stride-3@4", BALANCED, LAST),
         "0.55 [0.36, 0.76] below": (BALANCED, "stride-3@4", "quality"),
+    },
+    "places": {
+        "0.41 dB [0.17, 0.64]": ("at-3@2+9", BALANCED, LAST),
+        "0.23 [0.15, 0.31] below": (BALANCED, "at-3@2+9", "quality"),
+    },
+    "restyled": {
+        "`medium` 0.35 dB [0.09, 0.63]": ("target/same-path/1", "target/same-path/medium", "quality"),
+        "0.27 [0.13, 0.41] below": ("target/other-path/1", "target/other-path/medium", "quality"),
     },
     "formats": {
         "0.41 dB [0.14, 0.71]": (f"{DRAFT}/bf16", f"{DRAFT}/w4a8", "quality"),
@@ -260,19 +268,23 @@ DIFFERENCES = {
         "0.18 dB [0.09, 0.27]": ("refine-strong", "refine-medium", "quality"),
     },
     "memories-21": {
-        "0.54 dB [0.12, 1.06]": (f"{BALANCED}/recompute", f"{DRAFT}/recompute", "last_block_quality"),
+        "0.54 dB [0.12, 1.06]": (f"{BALANCED}/recompute", f"{DRAFT}/recompute", LAST),
+        "3.00 [2.08, 3.98]": (f"{TARGET}/recompute", f"{DRAFT}/recompute", LAST),
     },
     "routes-42": {
         "+0.00 dB [-0.25, +0.28]": ("stride@6/recompute", f"{BALANCED}/recompute", "quality"),
+        "0.41 dB [0.05, 0.82]": ("stride@6/recompute", f"{BALANCED}/recompute", "late_clearness"),
     },
     "routes-21+memories-21": {
         "0.88 dB [0.38, 1.45]": ("first@4/recompute", f"{DRAFT}/recompute", LAST),
     },
     "routes-42+memories-42": {
         "+0.07 [-0.51, +0.64]": ("first@7/recompute", f"{DRAFT}/recompute", LAST),
+        "1.87 dB [1.42, 2.34]": ("first@7/recompute", f"{DRAFT}/recompute", "quality"),
     },
     "memories-42": {
-        "+0.11 [-0.44, +0.64]": (f"{BALANCED}/recompute", f"{DRAFT}/recompute", "last_block_quality"),
+        "+0.11 [-0.44, +0.64]": (f"{BALANCED}/recompute", f"{DRAFT}/recompute", LAST),
+        "1.60 [0.64, 2.56]": (f"{TARGET}/recompute", f"{DRAFT}/recompute", LAST),
     },
 }
 """What the page says of two ways, by the files of their rows: the words, the ways, the column."""
@@ -342,6 +354,26 @@ def test_lead_that_first_blocks_lose_agrees():
         leads.append(made.of(ways[0], LAST) - made.of(ways[1], LAST))
     assert "0.82 [0.15, 1.54] less" in SENTENCES
     check("0.82 [0.15, 1.54]", made.drawn(leads[0] - leads[1]))
+
+
+def test_steps_handed_over_and_left_out_agree():
+    """At one cost. Catches: a line through whole blocks, prompts of one file alone."""
+    left_out = [FAST, *(f"passes-2@{count}" for count in (2, 4, 9))]
+    handed_over = {
+        "-0.01 [-0.10, +0.07] with two blocks": "handover-3@2",
+        "+0.08 [-0.05, +0.21] with four": "handover-3@4",
+        "*balanced* -0.05 [-0.20, +0.10]": BALANCED,
+    }
+    ways = [*left_out, *handed_over.values()]
+    made = Measured("ways.csv", "control.csv", "presets.csv", ways=ways)
+    for words, way in handed_over.items():
+        assert words in SENTENCES
+        check(words, made.curve(left_out, way))
+    made = Measured("ways.csv", "control.csv")
+    handed_over = [FAST, *(f"handover-2@{count}" for count in (2, 4, 9))]
+    assert "0.18 dB [0.11, 0.24] and 0.26 [0.15, 0.37] at the same cost" in SENTENCES
+    check("0.18 dB [0.11, 0.24]", made.curve(handed_over, "passes-2@2"))
+    check("0.26 [0.15, 0.37]", made.curve(handed_over, "passes-2@4"))
 
 
 def test_share_of_the_gap_agrees_with_its_rows():
