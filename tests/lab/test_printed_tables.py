@@ -233,6 +233,7 @@ DIFFERENCES = {
         "0.07 [0.02, 0.13]": ("stride-2@4", "handover-2@2", PLACED),
         "0.23 dB [0.10, 0.36] lower": (GATE, "hybrid@-0.7", "quality"),
         "gate -0.05 [-0.22, +0.13]": (f"drafts-3:{GATE}", GATE, "quality"),
+        "-0.10 [-0.21, +0.00]": ("drafts-3:handover-3@2", "handover-3@2", "quality"),
         "-0.05 [-0.22, +0.12]": ("drafts-3:hybrid@-0.7", "hybrid@-0.7", "quality"),
         "*fast* 0.02 [0.00, 0.03]": (FAST, f"drafts-3:{FAST}", "at_its_place"),
         "0.04 [0.00, 0.08] in the last block": ("hybrid@-0.7", "drafts-3:hybrid@-0.7", PLACED),
